@@ -49,19 +49,25 @@ static void test_rate(void **state) {
     assert_true(disk_rate_of(path, &meter) == 0);
 }
 
+// Makes a file of SIZE bytes and opens it.
+static void open_new(struct file *f, char *path) {
+    struct err e;
+    const int descriptor = mkstemp(path);
+    assert_true(descriptor >= 0);
+    close(descriptor);
+    write_bytes(path, SIZE);
+    assert_int_equal(file_open(f, path, &e), OK);
+}
+
 // Pieces that another mapping keeps in memory say nothing about the disk.
 static void test_resident_pieces_do_not_count(void **state) {
     (void)state;
     char path[] = "test_disk_rate.XXXXXX";
-    const int descriptor = mkstemp(path);
     uint64_t now_ns = 0;
     const struct meter meter = {fake_now, fake_others, NULL, &now_ns};
     struct err e;
     struct file held;
-    assert_true(descriptor >= 0);
-    close(descriptor);
-    write_bytes(path, SIZE);
-    assert_int_equal(file_open(&held, path, &e), OK);
+    open_new(&held, path);
     assert_int_equal(file_populate(&held, 0, SIZE, &e), OK);
     assert_true(disk_rate_of(path, &meter) == 0);
     file_close(&held);
@@ -71,13 +77,10 @@ static void test_resident_pieces_do_not_count(void **state) {
 static void test_dropped_bytes_come_back(void **state) {
     (void)state;
     char path[] = "test_disk_rate.XXXXXX";
-    const int descriptor = mkstemp(path);
     struct err e;
     struct file f;
-    assert_true(descriptor >= 0);
-    close(descriptor);
-    write_bytes(path, SIZE);
-    assert_int_equal(file_open(&f, path, &e), OK);
+    open_new(&f, path);
+    unlink(path);
     file_drop(&f, 4000, SIZE / 2);
     file_read_singly(&f, 4000, SIZE / 2);
     assert_true(file_resident_bytes(&f, 0, SIZE) >= SIZE / 2 - 8192); // the rest is still there
@@ -87,7 +90,6 @@ static void test_dropped_bytes_come_back(void **state) {
     for (size_t i = 0; i < SIZE; i += 997) assert_int_equal(f.map[i], (uint8_t)(i * 7 + i / 4096));
     assert_int_equal(file_lock(&f, 5, 5000, &e), OK); // any system locks two pages
     file_close(&f);
-    unlink(path);
 }
 
 int main(void) {
