@@ -26,8 +26,7 @@ double limits_read_gbps(struct team *team, const void *memory, uint64_t size_byt
 
 struct limits_peak { // in GFLOP/s, a multiply-add counts as two; 0: not known for this level
     double floats;   // multiply-adds of floats in registers
-    double
-        blocks; // dots of 32 bytes in registers, each with its conversion, scale and multiply-add
+    double blocks; // dots of 32 bytes in registers, each with a conversion, a scale, a multiply-add
 };
 
 // The peaks of the team at that level, which this CPU has, by the best of several runs.
