@@ -72,7 +72,7 @@ struct weight {
 // The tables of a micro-batch that ops read.
 struct batch_tables {
     int32_t *tokens, *positions, *sequences, *cache_rows; // [n_tokens]
-    int32_t *rows;  // [n_logits], tokens whose logits are wanted
+    int32_t *rows;  // [n_logits], tokens whose logits are wanted, in order
     int32_t *pages; // [n_sessions, max_pages]
     int32_t *steps; // [n_tokens, 2], the states that ops read and write; of recurrent layers only
     // cache_rows and pages of layers with a window, which keep a ring of pages: page i of the

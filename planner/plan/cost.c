@@ -238,7 +238,8 @@ static void add_call(void *context, const struct op_call *call) {
 
 struct cost cost_of_part(const struct cost_place *at, const struct unit *unit,
                          struct unit_part part, const struct pass *pass) {
-    struct bill b = {.at = at, .unit = unit, .pass = pass};
+    const struct pass own = pass_of_unit(pass, at->shape, unit);
+    struct bill b = {.at = at, .unit = unit, .pass = &own};
     part_walk(&(struct part_walk){at->shape, unit, at->w, pass, part, add_call, &b});
     const bool all = part.phase == PHASE_ALL || part.phase == PHASE_MID;
     if (all && !unit_has_state(at->shape, unit))

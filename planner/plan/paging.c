@@ -66,10 +66,11 @@ double paging_us(const struct plan *plan, const struct shape *shape, const struc
     if (plan->machine.rates == RATES_NONE) return 0;
     for (int32_t u = 0; u < plan->n_units; u++) {
         const struct unit *unit = &shape->units[u];
+        const struct pass own = pass_of_unit(pass, shape, unit);
         double part = 1;
-        if (!plan->unit_cold_bytes[u] || (unit->kind == UNIT_HEAD && !pass->n_logits)) continue;
+        if (!plan->unit_cold_bytes[u] || own.n_tokens == 0) continue;
         if (unit->kind == UNIT_EXPERTS)
-            part = op_cost_distinct_experts(pass_expert_tokens(pass, &plan->workload),
+            part = op_cost_distinct_experts(pass_expert_tokens(&own, &plan->workload),
                                             unit->n_experts, unit->n_experts_used) /
                    unit->n_experts;
         read_bytes += part * (double)plan->unit_cold_bytes[u];

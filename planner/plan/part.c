@@ -133,7 +133,8 @@ static void encode_unknown(const struct block *block, const struct forward *f) {
     }
 }
 
-void part_walk(const struct part_walk *walk) {
+// Hands every op on, for the tokens that are the unit's own.
+static void walk_own(const struct part_walk *walk) {
     static const struct hparams none;
     const struct unit_part *part = &walk->part;
     const struct block *block = blocks_of_unit(walk->shape, walk->unit);
@@ -149,7 +150,6 @@ void part_walk(const struct part_walk *walk) {
                         .n_logits = walk->pass->n_logits,
                         .k_type = walk->w->kv_type_k,
                         .v_type = walk->w->kv_type_v};
-    if (walk->unit->kind == UNIT_HEAD && !f.n_logits) return;
     for (int i = 0; i < AREAS; i++) f.area[i] = (float *)(uintptr_t)SCRATCH;
     for (int i = 0; i < MAX_PIECES; i++) f.slots[i] = (const int32_t *)(uintptr_t)SCRATCH;
     for (int i = 0; i < 2; i++) {
@@ -160,4 +160,11 @@ void part_walk(const struct part_walk *walk) {
     }
     block->encode(&f);
     if (first && (part->phase == PHASE_ALL || part->phase == PHASE_IN)) encode_unknown(block, &f);
+}
+
+void part_walk(const struct part_walk *walk) {
+    const struct pass pass = pass_of_unit(walk->pass, walk->shape, walk->unit);
+    struct part_walk own = *walk;
+    own.pass = &pass;
+    if (pass.n_tokens > 0) walk_own(&own);
 }

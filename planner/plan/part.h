@@ -45,8 +45,9 @@ struct part_walk {
     void *context;
 };
 
-// Hands every op of the part to take, in order. A model that can only be planned may have matrices
-// that no block computes with: each counts as a matmul of all tokens.
+// Hands every op of the part to take, in order; none if the unit has no tokens (pass_of_unit). A
+// model that can only be planned may have matrices that no block computes with: each counts as a
+// matmul of all tokens.
 void part_walk(const struct part_walk *walk);
 
 #endif

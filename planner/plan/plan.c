@@ -77,6 +77,13 @@ const char *plan_purpose_name(enum plan_purpose purpose) {
     return (unsigned)purpose < PLAN_PURPOSES ? names[purpose] : "unknown";
 }
 
+struct pass pass_of_unit(const struct pass *pass, const struct shape *shape,
+                         const struct unit *unit) {
+    struct pass own = *pass;
+    if (unit_is_tail(shape, unit)) own.n_tokens = pass->n_logits;
+    return own;
+}
+
 double pass_expert_tokens(const struct pass *pass, const struct workload *w) {
     const double n_sequences = pass_sequences(pass);
     const double exponent = w->expert_exponent > 0 ? w->expert_exponent : EXPERT_EXPONENT;

@@ -63,13 +63,15 @@ struct step {
     enum step_phase phase;     // of compute
     enum step_data data;       // of send and wait
     int32_t first_col, n_cols; // of send: of data, in elements
+    bool tail;                 // of unit_is_tail: for the tokens alone whose logits are wanted
     int16_t unit;              // of compute, fetch and store; else -1, or of send and wait within
                                // a split unit: that unit
-    uint64_t bytes_per_row;  // copied for each token (send, store) or each row of logits (logits);
-                             // else 0
-    uint64_t bytes_fixed;    // copied once per micro-batch: inputs, fetch, sorted pairs; else 0
-    uint64_t bytes_per_past; // of fetch: copied for each past position in the KV cache; else 0
-    int32_t most_past;       // of fetch: past positions that it copies at most; a window has few
+    uint64_t bytes_per_row;    // copied for each token (send, store) or each row of logits (logits,
+                               // and of the tail);
+                               // else 0
+    uint64_t bytes_fixed;      // copied once per micro-batch: inputs, fetch, sorted pairs; else 0
+    uint64_t bytes_per_past;   // of fetch: copied for each past position in the KV cache; else 0
+    int32_t most_past;         // of fetch: past positions that it copies at most; a window has few
 };
 
 // Bytes of its cache that a fetch copies for a micro-batch after n_past positions; 0 for others.
@@ -154,6 +156,9 @@ struct pass {
 static inline int32_t pass_sequences(const struct pass *pass) {
     return pass->n_logits == pass->n_tokens ? pass->n_tokens : 1;
 }
+// Makes the pass as a unit sees it: those of the tail have as many tokens as logits, maybe none.
+struct pass pass_of_unit(const struct pass *pass, const struct shape *shape,
+                         const struct unit *unit);
 // As many tokens with independent choices of experts as those of the pass count for.
 double pass_expert_tokens(const struct pass *pass, const struct workload *w);
 

@@ -28,10 +28,11 @@ static bool is_streamed(const struct walker *w, int32_t unit) {
     return w->s->batch == BATCH_PREFILL && place_of(w, unit)->streamed;
 }
 
-// Counts the bytes that the step copies.
+// Counts the bytes that the step copies, and tells the tail's steps.
 static void count_bytes(const struct schedule *s, struct step *step) {
     const struct unit *unit = step->unit >= 0 ? &s->shape->units[step->unit] : NULL;
     const struct unit_place *place = unit ? &s->place->units[step->unit] : NULL;
+    step->tail = unit && unit_is_tail(s->shape, unit);
     switch (step->kind) {
     case STEP_INPUTS: step->bytes_fixed = s->tables_bytes; break;
     case STEP_FETCH:

@@ -40,9 +40,11 @@ static struct step_work compute_work(struct walk *w, const struct step *step) {
     return (struct step_work){cost_sum(cost), (1 - cached) * cost.read_bytes, cost.launch_us};
 }
 
-// Bytes that the step copies.
+// Bytes that the step copies. Nothing is fetched for the tail if no logits are wanted.
 static uint64_t copied_bytes(const struct step *step, const struct pass *pass) {
-    const int32_t n_rows = step->kind == STEP_LOGITS ? pass->n_logits : pass->n_tokens;
+    const bool of_logits = step->kind == STEP_LOGITS || step->tail;
+    const int32_t n_rows = of_logits ? pass->n_logits : pass->n_tokens;
+    if (step->tail && n_rows == 0) return 0;
     return step->bytes_fixed + step->bytes_per_row * (uint64_t)n_rows +
            step_past_bytes(step, pass->n_past);
 }

@@ -33,7 +33,8 @@ static bool same_tensor(const struct unit_tensor *a, const struct unit_tensor *b
            a->size_bytes == b->size_bytes;
 }
 
-static bool are_twins(const struct unit *a, const struct unit *b) {
+static bool are_twins(const struct shape *shape, const struct unit *a, const struct unit *b) {
+    if (unit_is_tail(shape, a) != unit_is_tail(shape, b)) return false;
     if (a->kind != b->kind || a->n_tensors != b->n_tensors || a->n_heads != b->n_heads ||
         a->n_kv_heads != b->n_kv_heads || a->head_dim_k != b->head_dim_k ||
         a->head_dim_v != b->head_dim_v || a->window != b->window || a->gated != b->gated ||
@@ -53,7 +54,8 @@ static void describe_unit(struct evaluator *ev, int32_t u) {
     *facts = (struct unit_facts){u, unit_can_split(unit), unit_can_stream(unit),
                                  cost_all_read_bytes(unit)};
     for (int32_t i = u - 1; i >= 0 && facts->twin == u; i--)
-        if (ev->facts[i].twin == i && are_twins(&ev->shape->units[i], unit)) facts->twin = i;
+        if (ev->facts[i].twin == i && are_twins(ev->shape, &ev->shape->units[i], unit))
+            facts->twin = i;
 }
 
 static void describe_choice(struct evaluator *ev, struct choice *choice) {

@@ -57,6 +57,11 @@ bool unit_reads_normed(const struct shape *shape, int32_t unit) {
            (u->kind == UNIT_EXPERTS && u[-1].kind == UNIT_FFN && u[-1].layer == u->layer);
 }
 
+bool unit_is_tail(const struct shape *shape, const struct unit *unit) {
+    const bool is_ffn = unit->kind == UNIT_FFN || unit->kind == UNIT_EXPERTS;
+    return unit->kind == UNIT_HEAD || (is_ffn && unit->layer == shape->n_layers - 1);
+}
+
 bool unit_has_state(const struct shape *shape, const struct unit *unit) {
     return shape->recurrent.kind != RECURRENCE_NONE && unit->state_bytes > 0;
 }

@@ -154,6 +154,10 @@ int32_t unit_leader(const struct shape *shape, int32_t unit);
 // experts behind a dense FFN of the same layer: a shared expert has computed the norm that both
 // read, another FFN what is added to theirs.
 bool unit_reads_normed(const struct shape *shape, int32_t unit);
+// True for the tail of a model: units behind its last attention or state, which a pass needs for
+// the tokens alone whose logits are wanted. They are the FFN and the experts of the last layer, and
+// the head.
+bool unit_is_tail(const struct shape *shape, const struct unit *unit);
 // True if the unit has a state, in place of attention or beside it.
 bool unit_has_state(const struct shape *shape, const struct unit *unit);
 // Columns of the convolution: of a delta net queries, keys and values; of Mamba-2 x, B and C.

@@ -326,6 +326,40 @@ static struct stream *stream_out(const struct pipeline *p, struct pipeline_devic
 
 // ---- Units --------------------------------------------------------------------------------------
 
+// Tokens of a micro-batch that follow each other.
+struct token_rows {
+    int32_t first, n;
+};
+
+// The tokens that a step computes or copies: for the tail from the first one on whose logits are
+// wanted.
+static struct token_rows rows_of(const struct pipeline *p, const struct step *step,
+                                 const struct micro_batch *batch) {
+    if (!step->tail) return (struct token_rows){0, batch->n_tokens};
+    if (!batch->n_logits) return (struct token_rows){0, 0};
+    const int32_t first = pipeline_tables(p).rows[0];
+    return (struct token_rows){first, batch->n_tokens - first};
+}
+
+// Floats of an area in front of a row, where a unit that begins with that row finds its own. Areas
+// that only one unit has begin with it.
+static int64_t floats_before(const struct shape *shape, enum area area, int32_t row) {
+    switch (area) {
+    case AREA_RESIDUAL:
+    case AREA_NORMED: return (int64_t)row * shape->n_embd;
+    case AREA_LAYER_INPUTS: return (int64_t)row * shape_layer_inputs(shape);
+    default: return 0;
+    }
+}
+
+// Lets a unit compute these tokens alone. The head finds its own in the table of rows.
+static void take_rows(struct forward *f, struct token_rows rows) {
+    if (f->unit->kind == UNIT_HEAD) return;
+    for (int i = 0; i < AREAS; i++)
+        if (f->area[i]) f->area[i] += floats_before(f->shape, (enum area)i, rows.first);
+    f->n_tokens = rows.n;
+}
+
 // Fills in everything that units on device d read of this micro-batch.
 static struct forward forward_on(const struct pipeline *p, int d, const struct micro_batch *batch) {
     const struct pipeline_device *on = &p->devices[d];
@@ -413,18 +447,20 @@ static void count_experts(void *context) {
 // True if the CPU's step computes experts whose choice is to be counted.
 static bool counts_experts(const struct pipeline *p, const struct step *step) {
     const struct unit *unit = &p->shape->units[step->unit];
-    return p->counts_batch && unit->kind == UNIT_EXPERTS && step->device == DEVICE_HOST &&
-           unit->n_experts == p->counts->n_experts && unit->n_experts_used == p->counts->n_used;
+    return p->counts_batch && unit->kind == UNIT_EXPERTS && !step->tail &&
+           step->device == DEVICE_HOST && unit->n_experts == p->counts->n_experts &&
+           unit->n_experts_used == p->counts->n_used;
 }
 
 static void compute(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
     const struct step *step = step_at(p, i);
-    const enum unit_kind kind = p->shape->units[step->unit].kind;
+    const struct token_rows rows = rows_of(p, step, batch);
     struct pipeline_device *on = &p->devices[step->device];
     struct forward f = forward_on(p, step->device, batch);
     struct weight in_slot[MAX_UNIT_TENSORS];
-    if (kind == UNIT_HEAD && !batch->n_logits) return;
+    if (rows.n == 0) return;
     bind_pieces(p, step, &f, in_slot);
+    take_rows(&f, rows);
     bind_cache(p, step, &f);
     if (step->slot >= 0) feed_use(&p->feed, step->slot, on->compute);
     if (step->device == DEVICE_HOST) pager_read(&p->pager, step->unit, on->compute);
@@ -454,8 +490,9 @@ static void copy_inputs(struct pipeline *p, int32_t i) {
     stream_wait_event(on->compute, &on->arrived);
 }
 
-static void fetch(struct pipeline *p, int32_t i) {
+static void fetch(struct pipeline *p, int32_t i, const struct micro_batch *batch) {
     const struct step *step = step_at(p, i);
+    if (rows_of(p, step, batch).n == 0) return;
     struct feeder *feed = &p->feed;
     struct span_mark *staged = NULL;
     uint64_t past_bytes = 0;
@@ -548,10 +585,11 @@ static char *area_on(const struct pipeline *p, int d, enum area area) {
     return (char *)p->devices[d].scratch.base + p->plan->devices[d].scratch.at[area];
 }
 
-// The address of data on device d.
-static char *data_on(const struct pipeline *p, int d, enum step_data data) {
+// The address of data on device d, from a row on.
+static char *data_on(const struct pipeline *p, int d, enum step_data data, int32_t row) {
     const bool moves = d != DEVICE_HOST && CARRIED[data].arrives;
-    return area_on(p, d, moves ? CARRIED[data].arrives : CARRIED[data].area);
+    const enum area area = moves ? CARRIED[data].arrives : CARRIED[data].area;
+    return area_on(p, d, area) + floats_before(p->shape, area, row) * (int64_t)sizeof(float);
 }
 
 // The bytes from the residual stream to the area that goes with it.
@@ -562,43 +600,44 @@ static uint64_t normed_after(const struct pipeline *p, int d) {
 
 // Copies the input of split experts, then where the pairs of each expert start, and the pairs.
 static void copy_routed(const struct pipeline *p, struct stream *s, const struct step *step,
-                        int32_t n_tokens) {
-    const uint64_t n = (uint64_t)n_tokens, x_bytes = (uint64_t)p->shape->n_embd * sizeof(float);
+                        struct token_rows rows) {
+    const uint64_t n = (uint64_t)rows.n, x_bytes = (uint64_t)p->shape->n_embd * sizeof(float);
     const uint64_t pairs_bytes = step->bytes_fixed + n * (step->bytes_per_row - x_bytes);
-    stream_copy(s, area_on(p, step->peer, AREA_NORMED), area_on(p, step->device, AREA_NORMED),
-                n * x_bytes, COPY_FROM_DEVICE);
+    stream_copy(s, data_on(p, step->peer, DATA_ROUTED, rows.first),
+                data_on(p, step->device, DATA_ROUTED, rows.first), n * x_bytes, COPY_FROM_DEVICE);
     stream_copy(s, area_on(p, step->peer, AREA_PAIR_STARTS),
                 area_on(p, step->device, AREA_PAIR_STARTS), pairs_bytes, COPY_FROM_DEVICE);
 }
 
-// Copies columns of all tokens in one command.
+// Copies columns of these tokens in one command.
 static void copy_columns(const struct pipeline *p, struct stream *s, const struct step *step,
-                         int32_t n_tokens) {
+                         struct token_rows rows) {
     const struct unit *unit = step->unit >= 0 ? &p->shape->units[step->unit] : NULL;
     const int32_t width = (int32_t)dims_of(p->shape, unit, CARRIED[step->data].width);
     const uint64_t at = (uint64_t)step->first_col * sizeof(float);
-    char *target = data_on(p, step->peer, step->data) + at;
-    const char *source = data_on(p, step->device, step->data) + at;
+    char *target = data_on(p, step->peer, step->data, rows.first) + at;
+    const char *source = data_on(p, step->device, step->data, rows.first) + at;
     const enum copy_direction way = step->device == DEVICE_HOST ? COPY_TO_DEVICE : COPY_FROM_DEVICE;
+    if (rows.n == 0) return;
     if (step->data == DATA_ROUTED) {
-        copy_routed(p, s, step, n_tokens);
+        copy_routed(p, s, step, rows);
         return;
     }
     if (step->data == DATA_SHARED) { // all tokens of one area, then of the other
-        const uint64_t area_bytes = step->bytes_per_row * (uint64_t)n_tokens / 2;
+        const uint64_t area_bytes = step->bytes_per_row * (uint64_t)rows.n / 2;
         const struct row_copy both = {
             target,     source, normed_after(p, step->peer), normed_after(p, step->device),
             area_bytes, 2};
         stream_copy_rows(s, &both, way);
         return;
     }
-    if (n_tokens == 1 || step->n_cols == width) {
-        stream_copy(s, target, source, step->bytes_per_row * (uint64_t)n_tokens, way);
+    if (rows.n == 1 || step->n_cols == width) {
+        stream_copy(s, target, source, step->bytes_per_row * (uint64_t)rows.n, way);
         return;
     }
     const uint64_t stride = (uint64_t)width * sizeof(float);
     stream_copy_rows(
-        s, &(struct row_copy){target, source, stride, stride, step->bytes_per_row, n_tokens}, way);
+        s, &(struct row_copy){target, source, stride, stride, step->bytes_per_row, rows.n}, way);
 }
 
 static enum status send_from_host(struct pipeline *p, int32_t i, const struct micro_batch *batch,
@@ -613,10 +652,11 @@ static enum status send_from_host(struct pipeline *p, int32_t i, const struct mi
         return e->status;
     }
     const bool in_order = hands_over_in_order(p, to);
+    const struct token_rows rows = rows_of(p, step, batch);
     struct stream *s = in_order ? to->compute : to->copy_in;
-    struct span_mark *mark = recorder_first(&p->recorder, i, TRACK_COPY_IN, s,
-                                            step->bytes_per_row * (uint64_t)batch->n_tokens);
-    copy_columns(p, s, step, batch->n_tokens);
+    struct span_mark *mark =
+        recorder_first(&p->recorder, i, TRACK_COPY_IN, s, step->bytes_per_row * (uint64_t)rows.n);
+    copy_columns(p, s, step, rows);
     recorder_last(mark, s);
     if (!in_order) stream_record(s, &to->arrived);
     return OK;
@@ -628,11 +668,12 @@ static enum status send(struct pipeline *p, int32_t i, const struct micro_batch 
     struct pipeline_device *from = &p->devices[step->device];
     if (from->device->info.is_host) return send_from_host(p, i, batch, e);
     ASSERT(p->devices[step->peer].device->info.is_host); // MAX_DEVICES is 2: one end is the host
+    const struct token_rows rows = rows_of(p, step, batch);
     struct stream *s = stream_out(p, from);
     struct span_mark *mark =
         recorder_first(&p->recorder, i, TRACK_COPY_OUT, s,
-                       step->bytes_fixed + step->bytes_per_row * (uint64_t)batch->n_tokens);
-    copy_columns(p, s, step, batch->n_tokens);
+                       step->bytes_fixed + step->bytes_per_row * (uint64_t)rows.n);
+    copy_columns(p, s, step, rows);
     recorder_last(mark, s);
     struct event *sent = &from->sent[step->data];
     if (waits_by_flags(p, from)) sent = p->handed[step->data] = next_flag(p, from);
@@ -753,7 +794,7 @@ static enum status run_step(struct pipeline *p, int32_t i, const struct micro_ba
                             struct err *e) {
     switch (step_at(p, i)->kind) {
     case STEP_INPUTS: copy_inputs(p, i); break;
-    case STEP_FETCH: fetch(p, i); break;
+    case STEP_FETCH: fetch(p, i, batch); break;
     case STEP_COMPUTE: compute(p, i, batch); break;
     case STEP_SEND: return send(p, i, batch, e);
     case STEP_WAIT: return wait_for(p, i, e);

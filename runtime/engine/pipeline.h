@@ -86,7 +86,7 @@ struct batch_tables pipeline_tables(const struct pipeline *p);
 
 struct micro_batch {
     int32_t n_tokens;
-    int32_t n_logits;     // rows[0..n_logits-1] are set; 0: the head is left out
+    int32_t n_logits;     // rows[0..n_logits-1] are set, in order; 0: the tail is left out
     int32_t first_logits; // row of the logits buffer where they go
     // Called with "prefill" within a micro-batch of more than 32 tokens, whenever the CPU pauses:
     // the tokens before it and the CPU's share of n_tokens, of n_total. NULL: no listener.

@@ -79,11 +79,11 @@ double bench_limit_us(const struct plan *plan, const struct shape *shape, const 
     if (plan->machine.rates == RATES_NONE) return 0;
     for (int d = 0; d < plan->machine.n_devices; d++) look_at_device(&l, d);
     for (int32_t u = 0; u < plan->n_units; u++)
-        if (shape->units[u].kind != UNIT_HEAD || pass->n_logits) add_unit(&l, u);
+        if (pass_of_unit(pass, shape, &shape->units[u]).n_tokens > 0) add_unit(&l, u);
     for (int32_t i = 0; i < plan->n_steps[l.batch]; i++) {
         const struct step *step = &plan->steps[l.batch][i];
         const int accelerator = step->device == DEVICE_HOST ? step->peer : step->device;
-        if (step->kind == STEP_FETCH)
+        if (step->kind == STEP_FETCH && (!step->tail || pass->n_logits))
             fetched_bytes += (double)(step->bytes_fixed + step_past_bytes(step, pass->n_past));
         if (step->kind == STEP_SEND)
             hand_overs_us += plan->machine.devices[accelerator].link.latency_us;

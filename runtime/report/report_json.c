@@ -181,6 +181,7 @@ static json_t *step_report(const struct step *step, const struct step_times *tim
         json_object_set_new(row, "first_col", json_integer(step->first_col));
         json_object_set_new(row, "cols", json_integer(step->n_cols));
     }
+    if (step->tail) json_object_set_new(row, "tail", json_true());
     if (step->bytes_fixed) json_object_set_new(row, "bytes", report_json_count(step->bytes_fixed));
     if (step->bytes_per_row)
         json_object_set_new(row, "bytes_per_row", report_json_count(step->bytes_per_row));

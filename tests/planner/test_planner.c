@@ -496,9 +496,9 @@ static void test_cost_by_hand(void **state) {
                  others = (8 * 512 + 12 * 1536) / 1e4, norm = 4 * 512 / 1e4;
     assert_near(host_us(f, ffn, &m, pass), weights + ends + others + norm + 5);
     // 20 tokens lie in the middle of 8 and 32: 1.5 times the time per byte. 1024 take twice 512.
-    pass.n_tokens = 20;
+    pass = (struct pass){20, 20, 0};
     assert_near(host_us(f, ffn, &m, pass), 1.5 * weights + 20 * (ends + others) + norm + 5);
-    pass.n_tokens = 1024;
+    pass = (struct pass){1024, 1024, 0};
     assert_near(host_us(f, ffn, &m, pass), 32 * weights + 1024 * (ends + others) + norm + 5);
     // One token after 99 sees 100 keys: 2 * 100 * 8 * 128 flops at 10,000 per us, more than the
     // cache's 100 rows of 2 * 128 halves, and ten passes over the 512 floats of its queries.
@@ -515,6 +515,23 @@ static void test_cost_by_hand(void **state) {
     const double adjacent_us = host_us(f, attention, &m, pass);
     m.devices[HOST].rates.start_us = 3;
     assert_near(host_us(f, attention, &m, pass), adjacent_us + 5 * 3);
+}
+
+// The last FFN and the head compute the tokens alone whose logits are wanted; other units all.
+static void test_cost_of_tail(void **state) {
+    struct fixture *f = *state;
+    fill_shape(&f->shape, 2, false);
+    const struct machine m = round_machine(1000 * MIB, 0);
+    const struct unit *ffns[] = {&f->shape.units[2], &f->shape.units[4]};
+    const struct unit *attention = &f->shape.units[3], *head = &f->shape.units[5];
+    const struct pass all = {512, 512, 0}, some = {512, 20, 0}, none = {512, 0, 0};
+    const struct pass twenty = {20, 20, 0};
+    assert_near(host_us(f, ffns[0], &m, none), host_us(f, ffns[0], &m, all));
+    assert_near(host_us(f, ffns[1], &m, all), host_us(f, ffns[0], &m, all));
+    assert_near(host_us(f, ffns[1], &m, some), host_us(f, ffns[0], &m, twenty));
+    assert_near(host_us(f, head, &m, some), host_us(f, head, &m, twenty));
+    assert_near(host_us(f, attention, &m, none), host_us(f, attention, &m, some));
+    assert_true(host_us(f, ffns[1], &m, none) == 0 && host_us(f, head, &m, none) == 0);
 }
 
 static double attention_us(const struct fixture *f, const struct machine *m, double cached) {
@@ -666,7 +683,7 @@ static void test_cost_of_sessions(void **state) {
 // Two tokens with 2 of 4 experts each choose 4 * (1 - 1/4) = 3 of them if they are independent.
 static void test_cost_of_experts(void **state) {
     struct fixture *f = *state;
-    fill_shape(&f->shape, 1, false);
+    fill_shape(&f->shape, 2, false);
     struct machine m = round_machine(1000 * MIB, 0);
     struct unit unit = {
         .kind = UNIT_EXPERTS, .n_experts = 4, .n_experts_used = 2, .n_ff_expert = 256};
@@ -890,6 +907,7 @@ int main(void) {
         cmocka_unit_test(test_scratch_layout),
         cmocka_unit_test(test_quantised_cache),
         cmocka_unit_test(test_cost_by_hand),
+        cmocka_unit_test(test_cost_of_tail),
         cmocka_unit_test(test_cost_of_queries),
         cmocka_unit_test(test_cost_of_cached),
         cmocka_unit_test(test_what_a_cache_keeps),

@@ -337,7 +337,7 @@ static void test_cached_beside_experts(void **state) {
 // since it may have both; with very many tokens it reads its 2, and the time is that of its bytes.
 static void test_costs_of_split_experts(void **state) {
     struct small_plan *f = *state;
-    experts_apart(f, 1, 8, false);
+    experts_apart(f, 2, 8, false);
     const struct unit *unit = &f->shape.units[2];
     struct cost cost[2][2]; // [of the CPU, whole there][one token, many]
     for (int whole = 0; whole < 2; whole++) {

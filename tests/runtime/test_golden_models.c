@@ -81,17 +81,27 @@ static struct engine *open_ok(const struct fixture *f, const struct engine_optio
     return en;
 }
 
-// Feeds the session its next n tokens, and compares the logits of all with the expected ones.
-static void feed(const struct fixture *f, struct engine *en, struct session *s, int32_t n) {
+// Feeds the session its next n tokens, wants the logits of all, the last, none or some of them, and
+// compares these with the expected ones. What nobody wants is not computed behind the last
+// attention.
+static void feed(struct fixture *f, struct engine *en, struct session *s, int32_t n) {
+    enum { ALL, LAST, NONE, SOME, WISHES };
     struct batch_item items[N_CTX];
     struct err e;
-    const int32_t at = session_length(s);
+    const int32_t at = session_length(s), wish = below(f, WISHES);
     const size_t row = (size_t)f->n_vocab;
-    for (int32_t i = 0; i < n; i++) items[i] = (struct batch_item){s, f->tokens[at + i], true};
+    for (int32_t i = 0; i < n; i++) {
+        const bool wanted =
+            wish == ALL || (wish == LAST && i == n - 1) || (wish == SOME && below(f, 4) == 0);
+        items[i] = (struct batch_item){s, f->tokens[at + i], wanted};
+    }
     if (engine_eval(en, items, n, &e)) fail_msg("%s: %s", f->path, e.what);
-    for (int32_t i = 0; i < n; i++)
-        if (memcmp(engine_logits(en, i), f->expected + (size_t)(at + i) * row, row * sizeof(float)))
+    for (int32_t i = 0, k = 0; i < n; i++) {
+        if (!items[i].want_logits) continue;
+        const float *logits = engine_logits(en, k++);
+        if (memcmp(logits, f->expected + (size_t)(at + i) * row, row * sizeof(float)))
             fail_msg("%s: position %d differs", f->path, at + i);
+    }
 }
 
 // The logits of a session that gets all tokens at once.
