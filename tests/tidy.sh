@@ -100,7 +100,8 @@ isa=''
 # Those of the other processor's kernels need its compiler, and are left to make test-arm.
 other=kernels/cpu/x86/
 [ "$(uname -m)" = x86_64 ] && other=kernels/cpu/arm/ && isa="-mavx2 -mfma -mf16c -mavxvnni \
-    -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512vbmi -mgfni -mbmi2"
+    -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512vbmi \
+    -mgfni -mbmi2 -mavx512bf16"
 grep -v "^$other" "$work/headers" >"$work/own"
 xargs -P 2 -n 1 sh -c "
     gcc -fsyntax-only -w -x c -std=gnu11 -D_GNU_SOURCE -fopenmp $isa -I. \"\$0\" 2>&1 |

@@ -461,7 +461,7 @@ void check_matmul_experts(struct op_check *c, enum weight_type type) {
     double squares[SLOT_ROWS_MAX];
     struct op_case k = {.op = OP_matmul_experts,
                         .type = type,
-                        .limit = block == 1 ? 1e-6 : 5e-4,
+                        .limit = op_product_limit(c, type),
                         .may_skip = true,
                         .expect = expect_matmul_experts,
                         .place = place_matmul_experts,

@@ -234,7 +234,7 @@ static void check_matmul(struct op_check *c, enum weight_type type) {
     const int32_t rows[] = {3, 70, block == 1 ? ROWS_MAX : 101};
     struct op_case k = {.op = OP_matmul,
                         .type = type,
-                        .limit = block == 1 ? 1e-6 : 5e-4,
+                        .limit = op_product_limit(c, type),
                         .expect = expect_matmul,
                         .place = place_matmul,
                         .mark = mark_matmul};
@@ -867,6 +867,12 @@ static bool open_failed(const struct err *e) {
     return false;
 }
 
+static bool rounds_bf16(enum cpu_isa isa) {
+    struct cpu_table table;
+    cpu_table_init(&table, isa);
+    return !strcmp(table.matmul_path[WEIGHT_BF16], cpu_isa_name(ISA_AVX512BF16));
+}
+
 static void set_sizes(struct op_check *c, const struct options *o, bool quick) {
     c->quick = quick;
     c->max_tokens = o->max_tokens ? o->max_tokens : quick ? 7 : 128;
@@ -878,6 +884,7 @@ static bool check_level(struct op_check *c, const struct options *o, enum cpu_is
                         struct kernels kernels) {
     struct err e;
     c->backend = cpu_isa_name(isa);
+    c->rounds_bf16 = rounds_bf16(isa);
     set_sizes(c, o, o->quick || (isa == ISA_REF && o->isa == ISA_AUTO));
     for (int32_t lanes = 1; lanes <= (c->quick ? 2 : OP_RIGS_MAX); lanes++) {
         const struct cpu_options cpu = {isa, lanes, lanes, true};
@@ -930,6 +937,7 @@ static bool check_driver(struct op_check *c, const struct options *o) {
         return false;
     }
     c->backend = driver->prefix;
+    c->rounds_bf16 = driver == &sim_driver && rounds_bf16(o->isa);
     if (driver->open(&device, colon ? colon + 1 : "", &cpu, NULL, &e) != OK) return open_failed(&e);
     if (!op_check_add(c, device)) return false;
     check_all(c, o, (struct kernels){NULL, NULL});

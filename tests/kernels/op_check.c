@@ -271,6 +271,11 @@ void op_row_squares(struct op_check *c, enum weight_type type, uint64_t weight, 
     }
 }
 
+double op_product_limit(const struct op_check *c, enum weight_type type) {
+    if (dtype_find((uint32_t)weight_dtype(type))->block_elements > 1) return 5e-4;
+    return type == WEIGHT_BF16 && c->rounds_bf16 ? 5e-6 : 1e-6;
+}
+
 uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows) {
     int32_t n_lanes = 1;
     for (int i = 0; i < c->n_rigs; i++)

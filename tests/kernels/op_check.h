@@ -69,6 +69,7 @@ struct op_check {
     const char *backend; // the third word of a line: "avx2", "sim"
     bool quick;          // fewer and smaller cases
     int32_t max_tokens;  // of a case
+    bool rounds_bf16;    // products of BF16 round activations to BF16
     uint64_t seed;       // of each line, so that every level gets the same cases
     uint64_t random;     // state of the generator
     int n_passed, n_failed;
@@ -151,6 +152,10 @@ uint32_t op_random(struct op_check *c, uint32_t limit); // 0..limit-1
 // product with activations of deviation 1.
 void op_row_squares(struct op_check *c, enum weight_type type, uint64_t weight, int32_t n_rows,
                     int32_t n_cols, double *squares);
+// The largest NMSE of products with weights of that type. Integer types turn activations into
+// bytes; the level avx512bf16 rounds those that meet BF16 to BF16, whose errors of up to 2^-9 have
+// a mean square of some 2e-6, 3e-6 in the worst case seen.
+double op_product_limit(const struct op_check *c, enum weight_type type);
 // Scratch of a matmul with n_rows rows of x, on any rig.
 uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows);
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-static const char *const NAMES[ISA_COUNT] = {"ref",  "avx2",    "avxvnni", "avx512", "vbmi",
-                                             "neon", "dotprod", "i8mm",    "auto"};
+static const char *const NAMES[ISA_COUNT] = {"ref",        "avx2", "avxvnni", "avx512", "vbmi",
+                                             "avx512bf16", "neon", "dotprod", "i8mm",   "auto"};
 
 bool cpu_isa_parse(const char *name, enum cpu_isa *out) {
     for (int i = 0; i < ISA_COUNT; i++)
@@ -69,6 +69,8 @@ static bool has_vbmi(void) {
            __builtin_cpu_supports("bmi2");
 }
 
+static bool has_avx512bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+
 bool cpu_has_isa(enum cpu_isa isa) {
     switch (isa) {
     case ISA_REF:
@@ -77,6 +79,7 @@ bool cpu_has_isa(enum cpu_isa isa) {
     case ISA_AVXVNNI: return has_avxvnni();
     case ISA_AVX512: return has_avx512();
     case ISA_VBMI: return has_vbmi();
+    case ISA_AVX512BF16: return has_avx512bf16();
     default: return false;
     }
 }

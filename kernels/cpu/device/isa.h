@@ -29,6 +29,7 @@ enum cpu_isa {
     ISA_AVXVNNI,
     ISA_AVX512,
     ISA_VBMI,
+    ISA_AVX512BF16,
     ISA_NEON,
     ISA_DOTPROD,
     ISA_I8MM,
@@ -36,7 +37,7 @@ enum cpu_isa {
     ISA_COUNT
 };
 // The names that cpu_isa_parse takes, for messages.
-#define CPU_ISA_NAMES "ref, avx2, avxvnni, avx512, vbmi, neon, dotprod, i8mm or auto"
+#define CPU_ISA_NAMES "ref, avx2, avxvnni, avx512, vbmi, avx512bf16, neon, dotprod, i8mm or auto"
 // False for another name.
 bool cpu_isa_parse(const char *name, enum cpu_isa *out);
 const char *cpu_isa_name(enum cpu_isa isa);

@@ -7,6 +7,7 @@
 #define WIDE  0
 #define VNNI  0
 #define BOOKS 0
+#define PAIRS 0
 #include "kernels/cpu/x86/matmul_x86.inc"
 #include "kernels/cpu/x86/matmul_float_x86.inc"
 

@@ -7,6 +7,7 @@
 #define WIDE  1
 #define VNNI  1
 #define BOOKS 0
+#define PAIRS 0
 #define DOT4  _mm512_dpbusd_epi32
 #include "kernels/cpu/x86/matmul_x86.inc"
 #include "kernels/cpu/x86/matmul_float_x86.inc"
