@@ -130,21 +130,29 @@ static uint64_t elapsed_ns(struct job *job) {
     return limits_clock_ns(job->b->team) - start_ns + 1;
 }
 
-static bool reads_blocks(const struct job *job, enum op_id op) {
-    return (op == OP_matmul || op == OP_matmul_experts) &&
-           dtype_find((uint32_t)weight_dtype(job->type))->block_elements > 1;
+// The peak of the op's arithmetic, and its name.
+static double peak_of(const struct job *job, enum op_id op, const char **name) {
+    const struct limits_peak *peak = &job->b->peak;
+    const bool products = op == OP_matmul || op == OP_matmul_experts;
+    *name = "dot";
+    if (products && dtype_find((uint32_t)weight_dtype(job->type))->block_elements > 1)
+        return peak->blocks;
+    *name = "pair";
+    if (products && job->type == WEIGHT_BF16 && peak->pairs > 0) return peak->pairs;
+    *name = "fma";
+    return peak->floats;
 }
 
 // Writes what limits an op of that cost and the share of it that each_ns is.
 static void describe_limit(const struct job *job, enum op_id op, struct op_cost cost,
                            double each_ns, char out[16]) {
     const struct bench *b = job->b;
-    const bool blocks = reads_blocks(job, op);
-    const double peak = blocks ? b->peak.blocks : b->peak.floats;
+    const char *name;
+    const double peak = peak_of(job, op, &name);
     const double read_ns = op_cost_bytes(cost) / b->read_gbps;
     const double compute_ns = peak > 0 ? cost.flops / peak : 0;
     const double limit_ns = read_ns > compute_ns ? read_ns : compute_ns;
-    const char *name = read_ns > compute_ns ? "read" : blocks ? "dot" : "fma";
+    if (read_ns > compute_ns) name = "read";
     snprintf(out, 16, "%.0f%% %s", 100 * limit_ns / each_ns, name);
 }
 
@@ -561,9 +569,9 @@ static void bench_level(struct bench *b, enum cpu_isa isa) {
     cpu_table_init(&b->table, isa);
     b->isa = cpu_isa_name(isa);
     b->peak = limits_peak(b->team, isa);
-    printf(
-        "# %s: peaks of %.1f GFLOP/s (multiply-adds of floats) and %.1f (dots of bytes, scaled)\n",
-        b->isa, b->peak.floats, b->peak.blocks);
+    printf("# %s: peaks of %.1f GFLOP/s (multiply-adds of floats), %.1f (pairs of BF16; 0: none) "
+           "and %.1f (dots of bytes, scaled)\n",
+           b->isa, b->peak.floats, b->peak.pairs, b->peak.blocks);
     printf("%-15s %-8s %-8s %6s %10s %8s %9s %10s\n", "# op", "type", "isa", "tokens", "ms", "GB/s",
            "GFLOP/s", "of limit");
     const char *next = b->options.tokens;

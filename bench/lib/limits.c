@@ -132,6 +132,20 @@ typedef float floats512 __attribute__((vector_size(64)));
 FLOAT_LOOP(floats_avx2, "avx2,fma", floats256)
 FLOAT_LOOP(floats_avx512, "avx512f,avx512vl", floats512)
 
+// A round: as many sums of products of pairs. Assembler, since older compilers lack the intrinsic.
+__attribute__((target("avx512f,avx512vl"))) static float pairs_avx512bf16(void) {
+    floats512 sums[SUMS], a = {0}, b = {0};
+    float out = 0;
+    UNROLL for (int i = 0; i < SUMS; i++) sums[i] = (floats512){0} + (float)i;
+    for (int n = 0; n < PEAK_ROUNDS; n++) {
+        UNROLL for (int i = 0; i < SUMS; i++) {
+            __asm__ volatile("vdpbf16ps %2, %1, %0" : "+v"(sums[i]) : "v"(a), "v"(b));
+        }
+    }
+    UNROLL for (int i = 0; i < SUMS; i++) out += sums[i][0];
+    return out;
+}
+
 // Statements of one instruction, which the compiler neither moves out of a loop nor joins.
 #define DOT4_AVX512(sum, w, x) __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
 #define DOT4_AVXVNNI(sum, w, x) \
@@ -185,16 +199,21 @@ BLOCK_LOOP(blocks_avx512, "avx512f,avx512vl", ints512, floats512, DOT16_AVX512)
 static const struct peak_loop FLOATS[ISA_COUNT] = {[ISA_AVX2] = FLOATS_256,
                                                    [ISA_AVXVNNI] = FLOATS_256,
                                                    [ISA_AVX512] = FLOATS_512,
-                                                   [ISA_VBMI] = FLOATS_512};
+                                                   [ISA_VBMI] = FLOATS_512,
+                                                   [ISA_AVX512BF16] = FLOATS_512};
+static const struct peak_loop PAIRS[ISA_COUNT] = {
+    [ISA_AVX512BF16] = {pairs_avx512bf16, SUMS * 32 * 2.0}};
 static const struct peak_loop BLOCKS[ISA_COUNT] = {
     [ISA_AVX2] = {blocks_avx2, TOKENS * 8 * 32 * 2.0},
     [ISA_AVXVNNI] = {blocks_avxvnni, TOKENS * 8 * 32 * 2.0},
     [ISA_AVX512] = BLOCKS_512,
-    [ISA_VBMI] = BLOCKS_512};
+    [ISA_VBMI] = BLOCKS_512,
+    [ISA_AVX512BF16] = BLOCKS_512};
 
 #else
 
-static const struct peak_loop FLOATS[ISA_COUNT], BLOCKS[ISA_COUNT]; // not measured here
+static const struct peak_loop FLOATS[ISA_COUNT], PAIRS[ISA_COUNT],
+    BLOCKS[ISA_COUNT]; // not measured here
 
 #endif
 
@@ -223,5 +242,7 @@ static double peak_gflops(struct team *team, const struct peak_loop *loop) {
 
 struct limits_peak limits_peak(struct team *team, enum cpu_isa isa) {
     ASSERT(cpu_has_isa(isa));
-    return (struct limits_peak){peak_gflops(team, &FLOATS[isa]), peak_gflops(team, &BLOCKS[isa])};
+    return (struct limits_peak){.floats = peak_gflops(team, &FLOATS[isa]),
+                                .pairs = peak_gflops(team, &PAIRS[isa]),
+                                .blocks = peak_gflops(team, &BLOCKS[isa])};
 }

@@ -26,6 +26,7 @@ double limits_read_gbps(struct team *team, const void *memory, uint64_t size_byt
 
 struct limits_peak { // in GFLOP/s, a multiply-add counts as two; 0: not known for this level
     double floats;   // multiply-adds of floats in registers
+    double pairs;    // products of pairs of BF16, added to floats, in registers
     double blocks; // dots of 32 bytes in registers, each with a conversion, a scale, a multiply-add
 };
 
