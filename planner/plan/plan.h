@@ -67,8 +67,7 @@ struct step {
     int16_t unit;              // of compute, fetch and store; else -1, or of send and wait within
                                // a split unit: that unit
     uint64_t bytes_per_row;    // copied for each token (send, store) or each row of logits (logits,
-                               // and of the tail);
-                               // else 0
+                               // and of the tail); else 0
     uint64_t bytes_fixed;      // copied once per micro-batch: inputs, fetch, sorted pairs; else 0
     uint64_t bytes_per_past;   // of fetch: copied for each past position in the KV cache; else 0
     int32_t most_past;         // of fetch: past positions that it copies at most; a window has few
@@ -156,7 +155,8 @@ struct pass {
 static inline int32_t pass_sequences(const struct pass *pass) {
     return pass->n_logits == pass->n_tokens ? pass->n_tokens : 1;
 }
-// Makes the pass as a unit sees it: those of the tail have as many tokens as logits, maybe none.
+// Makes the pass as a unit sees it: those of the tail have as many tokens as logits, maybe
+// none. They run from the first such token on, which is as many if the last ones are wanted.
 struct pass pass_of_unit(const struct pass *pass, const struct shape *shape,
                          const struct unit *unit);
 // As many tokens with independent choices of experts as those of the pass count for.
