@@ -156,6 +156,23 @@ INLINE vecf add_parts(vecf acc, veci sums, const struct panel *p, const struct a
     return add_scaled(acc, V(madd_epi16)(half_sums(act), p->parts[1]), p->scale[1], act->scale);
 }
 
+// Adds the products of 16 columns, 4 vectors of a panel, with n tokens to their sums (n is a
+// constant after inlining); at is the place of the columns in the rows of activations.
+INLINE void dot_half(const veci w[4], const struct acts *acts, int64_t at, enum act_extra extra,
+                     int n, veci *sums) {
+#if VNNI
+    UNROLL for (int c = 0; c < 4; c++) {
+        veci weights = w[c];
+        __asm__("" : "+v"(weights)); // loaded once, not for each token
+        UNROLL for (int t = 0; t < n; t++) {
+            sums[t] = dot4(sums[t], weights, broadcast4(acts->rows[t] + at + 4 * c), extra);
+        }
+    }
+#else
+    UNROLL for (int t = 0; t < n; t++) sums[t] = dot16(sums[t], w, acts->rows[t] + at, extra);
+#endif
+}
+
 // Multiplies one panel with the same block of n tokens (n is a constant after inlining). One token
 // has two separate half sums, which shortens the chain of dependent dots.
 INLINE void dot_panel(const struct panel *p, const struct acts *acts, int64_t block,
@@ -163,24 +180,27 @@ INLINE void dot_panel(const struct panel *p, const struct acts *acts, int64_t bl
     const bool parts = act_has_parts(extra);
     veci sum[TOKENS];
     UNROLL for (int half = 0; half < 2; half++) {
+        veci part[TOKENS];
         UNROLL for (int t = 0; t < n; t++) {
             const struct act_head *act = act_head(acts, t, block);
-            veci part = half == 1 && n > 1 && !parts ? sum[t] : V_SI(setzero)();
+            part[t] = half == 1 && n > 1 && !parts ? sum[t] : V_SI(setzero)();
             if (acts_have_offset(extra)) {
-                part = p->parts[half];
+                part[t] = p->parts[half];
             } else if (act_has_half_scales(extra)) {
-                part = half_offset(act, half, extra);
+                part[t] = half_offset(act, half, extra);
             } else if (extra == ACT_SUM && VNNI && half == 0) {
-                part = V(set1_epi32)(act->offset);
+                part[t] = V(set1_epi32)(act->offset);
             }
-            const int8_t *x = acts->rows[t] + block * ACT_COLS + 16 * half;
-            part = dot16(part, p->bytes + 4 * half, x, extra);
+        }
+        dot_half(p->bytes + 4 * half, acts, block * ACT_COLS + 16 * half, extra, n, part);
+        UNROLL for (int t = 0; t < n; t++) {
+            const struct act_head *act = act_head(acts, t, block);
             if (half == 1 && parts) {
-                acc[t] = add_parts(acc[t], pair_lanes(sum[t], part), p, act, extra);
+                acc[t] = add_parts(acc[t], pair_lanes(sum[t], part[t]), p, act, extra);
             }
-            sum[t] = half == 1 && n == 1 ? V(add_epi32)(sum[t], part) : part;
+            sum[t] = half == 1 && n == 1 ? V(add_epi32)(sum[t], part[t]) : part[t];
             if (act_has_half_scales(extra)) {
-                acc[t] = add_scaled(acc[t], part, p->scale[half], act->scale);
+                acc[t] = add_scaled(acc[t], part[t], p->scale[half], act->scale);
             }
         }
     }
