@@ -462,7 +462,6 @@ INLINE vecf one_token(const struct matmul_args *a, const struct tile *tile, cons
 #if WIDE && !BOOKS
     slow = slow && !(f.halves && f.head && a->n_cols % (STEP_BLOCKS * ACT_COLS) == 0);
 #endif
-    slow = slow || (!WIDE && f.extra == ACT_HALF_SUMS);
     if (a->n_cols < STEP_BLOCKS * ACT_COLS || (slow && tile->rows.stride <= SHORT_ROW)) {
         struct acts acts = {{x}, a->n_cols};
         return panels_token(a, tile, &acts, f);
