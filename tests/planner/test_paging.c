@@ -61,6 +61,12 @@ static void test_time(void **state) {
     const double cold = (double)paging_cold_bytes(&f->other);
     assert_near(paged.total_us, in_ram.total_us + cold / 500);
     assert_near(paging_us(&f->plan, &f->shape, &pass), 0);
+    // Without logits the disk has neither the last FFN nor the head to give.
+    const uint64_t *tail = &f->other.unit_cold_bytes[2 * LAYERS];
+    const struct pass unseen = {16, 0, 0};
+    assert_true(tail[0] > 0);
+    assert_near(paging_us(&f->other, &f->shape, &unseen),
+                (cold - (double)(tail[0] + tail[1])) / 500);
     f->other.machine.disk_gbps = 0; // a disk that was not measured
     assert_near(paging_us(&f->other, &f->shape, &pass), cold / 1000);
     f->other.machine.rates = RATES_NONE;

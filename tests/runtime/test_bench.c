@@ -526,6 +526,10 @@ static void a_token_takes_at_least_its_bytes(void **state) {
     const double weights = 2.0 * (64 * 320 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128));
     const double cache = 2 * 128 * 101;
     assert_close(bench_limit_us(plan, shape, &(struct pass){1, 1, 100}), (weights + cache) / 10e3);
+    // Without logits neither the last FFN nor the head is read.
+    const double tail = 2.0 * (64 * 320 + 3 * 64 * 128);
+    assert_close(bench_limit_us(plan, shape, &(struct pass){1, 0, 100}),
+                 (weights + cache - tail) / 10e3);
     // A token reads 2 of the 8 experts of a layer; then a part comes from the cache, twice as fast.
     const double experts = 2.0 * 3 * 64 * 128;
     shape->units[2].n_experts = 8, shape->units[2].n_experts_used = 2;
@@ -584,6 +588,13 @@ static void attention_takes_at_least_its_bytes(void **state) {
     assert_int_equal(planner_solve(plan, shape, &machine, &w, &c, &e), OK);
     plan->machine.devices[1].link.to_gbps = 0.001;
     assert_close(bench_limit_us(plan, shape, &(struct pass){64, 0, 50}), attention + 128 * 50);
+    // The last FFN is fetched if there are logits.
+    c.place.units[4] = c.place.units[1];
+    assert_int_equal(planner_solve(plan, shape, &machine, &w, &c, &e), OK);
+    plan->machine.devices[1].link.to_gbps = 0.001;
+    assert_close(bench_limit_us(plan, shape, &(struct pass){64, 0, 50}), attention + 128 * 50);
+    assert_close(bench_limit_us(plan, shape, &(struct pass){64, 1, 50}),
+                 attention + 128 * 50 + 2 * 3 * 64 * 128);
     mem_free(plan);
     mem_free(shape);
 }
