@@ -611,7 +611,7 @@ static enum status open_bench(struct bench *b, struct err *e) {
     const uint64_t cache =
         4 * (all_heads > all_keys ? all_heads : all_keys) * (uint64_t)s->head_dim; // halves
     const uint64_t x = wide > cache ? wide : cache;
-    const uint64_t scratch = matmul_scratch_bytes(s->embd, s->batch, d->info.n_lanes);
+    const uint64_t scratch = matmul_scratch_bytes(WEIGHT_BF16, s->embd, s->batch, d->info.n_lanes);
     if (stream_new(d, STREAM_COMPUTE, &b->stream, e) ||
         buffer_new(d, s->weight_bytes, PURPOSE_WEIGHTS, &b->weights, e) ||
         buffer_new(d, x, PURPOSE_SCRATCH, &b->x, e) ||

@@ -221,8 +221,8 @@ static enum status open_bench(struct bench *b, struct err *e) {
         buffer_new(d, weight_bytes, PURPOSE_WEIGHTS, &b->weight, e) ||
         buffer_new(d, x_bytes, PURPOSE_SCRATCH, &b->x, e) ||
         buffer_new(d, x_bytes, PURPOSE_SCRATCH, &b->result, e) ||
-        buffer_new(d, matmul_scratch_bytes(cols, tokens, d->info.n_lanes), PURPOSE_SCRATCH,
-                   &b->scratch, e))
+        buffer_new(d, matmul_scratch_bytes(WEIGHT_Q4_K, cols, tokens, d->info.n_lanes),
+                   PURPOSE_SCRATCH, &b->scratch, e))
         return e->status;
     b->matmul = (struct matmul_args){.out = b->result.base,
                                      .x = b->x.base,

@@ -241,14 +241,14 @@ static void bench_matmul(struct bench *b, enum weight_type type, int32_t n_token
     struct job job = {.b = b, .type = type, .call = call_matmul, .move = move_weight};
     job.stride_bytes =
         round_up(dtype_bytes(weight_dtype(type), (uint64_t)s->n_rows * (uint64_t)n_cols), 64);
-    job.args.matmul =
-        (struct matmul_args){.out = values(b, (int64_t)n_tokens * s->n_rows),
-                             .x = values(b, (int64_t)n_tokens * n_cols),
-                             .scratch = room(b, matmul_scratch_bytes(n_cols, n_tokens, n_lanes)),
-                             .n_tokens = n_tokens,
-                             .n_cols = n_cols,
-                             .row_count = s->n_rows,
-                             .out_stride = s->n_rows};
+    job.args.matmul = (struct matmul_args){
+        .out = values(b, (int64_t)n_tokens * s->n_rows),
+        .x = values(b, (int64_t)n_tokens * n_cols),
+        .scratch = room(b, matmul_scratch_bytes(type, n_cols, n_tokens, n_lanes)),
+        .n_tokens = n_tokens,
+        .n_cols = n_cols,
+        .row_count = s->n_rows,
+        .out_stride = s->n_rows};
     measure(&job, OP_matmul, TYPE_NAMES[type], n_tokens, op_cost_matmul(type, &job.args.matmul));
 }
 
@@ -430,7 +430,7 @@ static void bench_matmul_experts(struct bench *b, enum weight_type type, int32_t
         .slots = numbers(b, N_EXPERTS + n_slots, 1, n_slots),
         .starts = route.starts,
         .order = route.order,
-        .scratch = room(b, matmul_scratch_bytes(EXPERT_COLS, n_tokens, team_size(b->team))),
+        .scratch = room(b, matmul_scratch_bytes(type, EXPERT_COLS, n_tokens, team_size(b->team))),
         .slot_bytes = slot_bytes,
         .n_tokens = n_tokens,
         .n_used = N_USED,

@@ -210,8 +210,10 @@ struct op_cost op_cost_mamba_scan(const struct mamba_scan_args *a, int64_t n_key
 
 // A row of quantised activations ends with 64 bytes to spare, so that rows whose length is a
 // multiple of 4096 bytes do not all fall into the same cache sets.
-uint64_t matmul_scratch_bytes(int32_t n_cols, int32_t n_tokens, int32_t n_lanes) {
-    uint64_t groups = ((uint64_t)n_cols + 31) / 32;
-    uint64_t rows = (uint64_t)(n_tokens > n_lanes ? n_tokens : n_lanes);
-    return round_up(groups * 40 + 64, 64) * rows;
+uint64_t matmul_scratch_bytes(enum weight_type type, int32_t n_cols, int32_t n_tokens,
+                              int32_t n_lanes) {
+    const uint64_t groups = ((uint64_t)n_cols + 31) / 32;
+    const uint64_t group_bytes = type == WEIGHT_BF16 ? 64 : 40;
+    const uint64_t rows = (uint64_t)(n_tokens > n_lanes ? n_tokens : n_lanes);
+    return round_up(groups * group_bytes + 64, 64) * rows;
 }

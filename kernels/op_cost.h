@@ -46,7 +46,9 @@ double op_cost_uneven_experts(double n_tokens, int32_t n_experts, int32_t n_used
 
 // Bytes of matmul_args.scratch (and matmul_experts_args.scratch, n_tokens being its rows of x) on a
 // device with that many lanes (CPU threads; 1 elsewhere): room for quantised activations, at most
-// 40 bytes per 32 elements and 64 per row, for each token or for each lane, whichever is more.
-uint64_t matmul_scratch_bytes(int32_t n_cols, int32_t n_tokens, int32_t n_lanes);
+// 40 bytes per 32 elements, or for activations rounded to BF16 that meet such weights, 64 bytes,
+// and 64 per row, for each token or for each lane, whichever is more.
+uint64_t matmul_scratch_bytes(enum weight_type type, int32_t n_cols, int32_t n_tokens,
+                              int32_t n_lanes);
 
 #endif

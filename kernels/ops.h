@@ -66,7 +66,7 @@ struct matmul_args {
         *weight; // [n_rows, n_cols] of the weight type, whole (row_first is counted from here)
     const float *bias;     // [n_rows] or NULL
     const float *residual; // [n_tokens, out_stride] or NULL; may be out
-    void *scratch;         // matmul_scratch_bytes(n_cols, n_tokens, lanes) bytes, 64-byte aligned
+    void *scratch; // matmul_scratch_bytes(type, n_cols, n_tokens, lanes) bytes, 64-byte aligned
     int32_t n_tokens, n_cols, row_first, row_count, out_stride;
 };
 
@@ -218,7 +218,7 @@ struct matmul_experts_args {
     const int32_t *slots; // [n_experts]: where the expert is; several may share a slot; or NULL
     const float *bias;    // [n_experts, n_rows] or NULL
     const int32_t *starts, *order; // from route, or NULL with slots
-    void *scratch;       // matmul_scratch_bytes(n_cols, rows of x, lanes) bytes, 64-byte aligned
+    void *scratch;       // matmul_scratch_bytes(type, n_cols, rows of x, lanes), 64-byte aligned
     uint64_t slot_bytes; // a multiple of 16
     int32_t n_tokens, n_used, n_experts, n_cols, n_rows, row_first, row_count, out_stride;
     bool x_per_pair;

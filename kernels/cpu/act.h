@@ -1,4 +1,5 @@
-/* act.h: activations as blocks of 32 signed bytes with a float scale, for integer matmuls.
+/* act.h: activations as blocks of 32 signed bytes with a float scale, for integer matmuls, or of 32
+ * numbers of BF16.
  *
  * Only the form, which all levels of instructions share; the levels' headers make such
  * blocks. Owns nothing. Tested by tests/kernels/check_ops.c.
@@ -22,6 +23,7 @@ enum act_extra {
                      // sums of halves meet f and the activations' sums o as integers
     ACT_HALF_FACTORS, // s f[column / 16] (n - 4), n up to 7, f from -32 to 31, all but s as
                       // integers
+    ACT_PAIRS,        // weights are BF16, and so are activations, which have no heads
 };
 
 // True if there is a float for every 16 columns.
@@ -42,8 +44,9 @@ static inline bool act_has_halves(enum act_extra extra) {
 // The number that bytes with scales of halves are stored with an offset of.
 static inline int act_centre(enum act_extra extra) { return extra == ACT_WIDE_HALVES ? 64 : 32; }
 
-// A row of activations is its bytes, -127..127 (with -128, pairs of products would overflow 16
-// bits), and then a head for each block of them. So a vector loads the bytes of adjacent blocks.
+// A row of activations is those of BF16, or its bytes, -127..127 (with -128, pairs of products
+// would overflow 16 bits), and then a head for each block of them. So a vector loads the bytes of
+// adjacent blocks.
 struct act_head {
     float scale; // an element is scale * its byte
     union {
@@ -55,9 +58,14 @@ struct act_head {
 _Static_assert(sizeof(struct act_head) + ACT_COLS == 40,
                "matmul_scratch_bytes counts 40 bytes a block");
 
-// Quantises n_blocks blocks of x. A block's result depends on its 32 floats alone, and is the same
-// with every level's function, but for the order and the offset of bytes that kernels of a type may
-// ask for (order_acts in grid_vbmi.h).
+// Bytes of a block but its head.
+static inline int64_t act_block_bytes(enum act_extra extra) {
+    return extra == ACT_PAIRS ? 2 * ACT_COLS : ACT_COLS;
+}
+
+// Quantises n_blocks blocks of x; heads is not read for ACT_PAIRS. A block's result depends on its
+// 32 floats alone, and is the same with every level's function, but for the order and the offset of
+// bytes that kernels of a type may ask for (order_acts in grid_vbmi.h).
 typedef void act_quantize_fn(const float *x, int64_t n_blocks, enum act_extra extra, int8_t *bytes,
                              struct act_head *heads);
 

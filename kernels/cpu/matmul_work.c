@@ -14,6 +14,8 @@
 
 #include "base/err.h"
 
+#include <string.h>
+
 // Reading and unpacking the weights of a tile takes as long as multiplying so many tokens.
 enum { TILE_COST = 8 };
 
@@ -44,45 +46,57 @@ static int64_t count_groups(int64_t n_tokens, int32_t together) {
     return (n_tokens + together - 1) / together;
 }
 
+static int64_t count_blocks(int32_t n_cols) { return (n_cols + ACT_COLS - 1) / ACT_COLS; }
+
 // Quantises blocks blocks[0]..blocks[1]-1, counted over all rows of x, into rows at equal
-// distances.
+// distances. Columns that are missing in the last block of a row become zeros.
 static void quantize(const float *x, int32_t n_cols, const struct matmul_kernel *k,
-                     const int64_t blocks[2], char *base, int64_t stride) {
-    const int64_t per_row = n_cols / ACT_COLS;
+                     const int64_t blocks[2], struct x_rows rows) {
+    const int64_t per_row = count_blocks(n_cols), whole = n_cols / ACT_COLS;
+    const int64_t block_bytes = act_block_bytes(k->extra);
     for (int64_t i = blocks[0], n; i < blocks[1]; i += n) {
-        const int64_t first = i % per_row, in_row = per_row - first, left = blocks[1] - i;
-        char *row = base + i / per_row * stride;
-        struct act_head *heads = (struct act_head *)(void *)(row + n_cols);
+        const int64_t first = i % per_row, in_row = whole - first, left = blocks[1] - i;
+        const float *from = x + i / per_row * n_cols + first * ACT_COLS;
+        char *row = rows.base + i / per_row * rows.stride;
+        int8_t *bytes = (int8_t *)row + first * block_bytes;
+        struct act_head *heads = (struct act_head *)(void *)(row + whole * block_bytes);
         n = in_row < left ? in_row : left;
-        k->quantize(x + i * ACT_COLS, n, k->extra, (int8_t *)row + first * ACT_COLS, heads + first);
+        if (n > 0) {
+            k->quantize(from, n, k->extra, bytes, heads + first);
+            continue;
+        }
+        float rest[ACT_COLS] = {0};
+        memcpy(rest, from, (size_t)(n_cols % ACT_COLS) * sizeof *x);
+        k->quantize(rest, n = 1, k->extra, bytes, heads);
     }
 }
 
 // Rows lie as matmul_scratch_bytes counts them: a single row of each lane's own, or all rows.
 static struct x_rows rows_in(const struct matmul_kernel *k, const float *x, int32_t n_cols,
                              void *scratch) {
-    int64_t heads_bytes = n_cols / ACT_COLS * (int64_t)sizeof(struct act_head);
+    const int64_t head_bytes = k->extra == ACT_PAIRS ? 0 : sizeof(struct act_head);
     if (!k->quantize)
         return (struct x_rows){(char *)(uintptr_t)x, (int64_t)n_cols * (int64_t)sizeof *x};
-    return (struct x_rows){scratch, (n_cols + heads_bytes + 64 + 63) / 64 * 64};
+    const int64_t row_bytes = count_blocks(n_cols) * (act_block_bytes(k->extra) + head_bytes);
+    return (struct x_rows){scratch, (row_bytes + 64 + 63) / 64 * 64};
 }
 
 // Quantises several rows of x for all lanes, which meet afterwards.
 static void quantize_rows(const struct lane *lane, const struct matmul_kernel *k, const float *x,
                           int64_t n_rows, int32_t n_cols, struct x_rows rows) {
-    const int64_t n = n_rows * (n_cols / ACT_COLS);
+    const int64_t n = n_rows * count_blocks(n_cols);
     for (int64_t blocks[2] = {0}; lane_take(lane, n, TAKE_BLOCKS, blocks);)
-        quantize(x, n_cols, k, blocks, rows.base, rows.stride);
+        quantize(x, n_cols, k, blocks, rows);
     lane_barrier(lane);
 }
 
 // Quantises a single row for this lane, which is cheaper than a barrier.
 static struct x_rows quantize_own(const struct lane *lane, const struct matmul_kernel *k,
                                   const float *x, int32_t n_cols, struct x_rows rows) {
-    const int64_t blocks[2] = {0, n_cols / ACT_COLS};
-    char *base = rows.base + lane->index * rows.stride;
-    quantize(x, n_cols, k, blocks, base, rows.stride);
-    return (struct x_rows){base, rows.stride};
+    const int64_t blocks[2] = {0, count_blocks(n_cols)};
+    rows.base += lane->index * rows.stride;
+    quantize(x, n_cols, k, blocks, rows);
+    return rows;
 }
 
 // Multiplies n_tiles tiles with the tokens group[0]..group[1]-1.
@@ -149,7 +163,7 @@ static struct place place_of(int64_t i, int64_t n_tiles, int64_t n_groups, int64
 static int64_t band_tiles(const struct matmul_args *a, const struct matmul_kernel *k,
                           int32_t at_once) {
     const int64_t row_bytes = a->n_cols * (int64_t)sizeof *a->x;
-    if (k->quantize || a->n_tokens * row_bytes <= BANDS_BYTES) return 1;
+    if ((k->quantize && k->extra != ACT_PAIRS) || a->n_tokens * row_bytes <= BANDS_BYTES) return 1;
     const int64_t n = BAND_BYTES / (at_once * k->tile_rows * row_bytes);
     return n > 1 ? n : 1;
 }

@@ -224,7 +224,7 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
     struct matmul_params p;
     memset(&p, 0, sizeof p);
     memcpy(&p.a, a, sizeof p.a);
-    p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
+    p.acts_stride = (int64_t)matmul_scratch_bytes(type, a->n_cols, 1, 1);
     p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
     const bool tiles = a->n_tokens > MATVEC_TOKENS, is_quantised = weight_kind(type) == KIND_BYTES;
     const int32_t vec_rows = is_quantised ? MATVEC_ROWS : MATVEC_WIDE_ROWS;
@@ -265,7 +265,7 @@ static void matmul_experts(struct cuda_stream *s, enum weight_type type,
     struct experts_params p;
     memset(&p, 0, sizeof p);
     memcpy(&p.a, a, sizeof p.a);
-    p.acts_stride = (int64_t)matmul_scratch_bytes(a->n_cols, 1, 1);
+    p.acts_stride = (int64_t)matmul_scratch_bytes(type, a->n_cols, 1, 1);
     p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
     const bool tiles =
         a->n_tokens > MATVEC_TOKENS && n_pairs > EXPERTS_VEC_PER_EXPERT * a->n_experts;

@@ -164,17 +164,24 @@ struct area_size {
     unsigned users; // blocks that compute while it is in use, by bits
 };
 
-static void add_areas(struct area_size sizes[AREAS], const struct shape *shape,
-                      const struct workload *w, const struct machine_device *device,
+// The areas are for such a model, workload and device.
+struct needs {
+    const struct shape *shape;
+    const struct workload *w;
+    enum weight_type acts_type; // the one of the model's whose activations take most
+    int32_t n_lanes;
+};
+
+static void add_areas(struct area_size sizes[AREAS], const struct needs *needs,
                       const struct block *block, unsigned user) {
     for (int32_t i = 0; i < block->n_areas; i++) {
         const struct block_area *need = &block->areas[i];
-        const int64_t n_rows = rows_of(need->rows, shape, w);
-        const int64_t n_cols = dims_of(shape, NULL, need->n_cols);
-        const uint64_t size_bytes =
-            need->area == AREA_MATMUL && n_cols > 0
-                ? matmul_scratch_bytes((int32_t)n_cols, (int32_t)n_rows, device->n_lanes)
-                : (uint64_t)(n_rows * n_cols) * 4;
+        const int64_t n_rows = rows_of(need->rows, needs->shape, needs->w);
+        const int64_t n_cols = dims_of(needs->shape, NULL, need->n_cols);
+        const uint64_t size_bytes = need->area == AREA_MATMUL && n_cols > 0
+                                        ? matmul_scratch_bytes(needs->acts_type, (int32_t)n_cols,
+                                                               (int32_t)n_rows, needs->n_lanes)
+                                        : (uint64_t)(n_rows * n_cols) * 4;
         struct area_size *size = &sizes[need->area];
         size->size_bytes = max_u64(size->size_bytes, size_bytes);
         size->users |= user;
@@ -203,13 +210,16 @@ void footprint_scratch(const struct shape *shape, const struct workload *w,
 #include "planner/blocks/areas.def"
 #undef AREA
     };
+    const struct needs needs = {shape, w,
+                                shape_has_matrices(shape, DTYPE_BF16) ? WEIGHT_BF16 : WEIGHT_Q8_0,
+                                device->n_lanes};
     struct area_size sizes[AREAS] = {{0}};
     struct tables_layout tables;
     for (int kind = 0; kind < UNIT_KINDS; kind++) {
         const struct block *blocks[BLOCKS_OF_KIND];
         const int n = kinds >> kind & 1 ? blocks_of_kind(shape, (enum unit_kind)kind, blocks) : 0;
         for (int i = 0; i < n; i++)
-            add_areas(sizes, shape, w, device, blocks[i], 1u << (BLOCKS_OF_KIND * kind + i));
+            add_areas(sizes, &needs, blocks[i], 1u << (BLOCKS_OF_KIND * kind + i));
     }
     footprint_tables(shape, w, &tables);
     if (kinds && !device->is_host) sizes[AREA_TABLES].size_bytes = tables.size_bytes;

@@ -114,6 +114,16 @@ int32_t shape_window(const struct shape *shape) {
     return longest;
 }
 
+bool shape_has_matrices(const struct shape *shape, enum dtype type) {
+    for (int u = 0; u < shape->n_units; u++)
+        for (int i = 0; i < shape->units[u].n_tensors; i++) {
+            const struct unit_tensor *tensor = &shape->units[u].tensors[i];
+            const bool multiplies = tensor->use == USE_MATRIX || tensor->use == USE_EXPERTS;
+            if (multiplies && tensor->type == type) return true;
+        }
+    return false;
+}
+
 uint64_t shape_weight_bytes(const struct shape *shape) {
     uint64_t total = 0;
     for (int u = 0; u < shape->n_units; u++) {

@@ -177,6 +177,8 @@ void shape_set_text(char *out, size_t size_bytes, const char *text, size_t lengt
 
 // Positions in the longest window of a layer; 0: no layer has one.
 int32_t shape_window(const struct shape *shape);
+// True if a matmul, or one of experts, has weights of the type.
+bool shape_has_matrices(const struct shape *shape, enum dtype type);
 // Bytes of the whole model's weights; a shared embedding counts once.
 uint64_t shape_weight_bytes(const struct shape *shape);
 // Checks that every number is in range and the units are in order: embed, for each layer attention,

@@ -185,8 +185,8 @@ static enum status open_work(struct rig *rig, struct err *e) {
     const uint64_t tables = (uint64_t)(rig->n_keys + RIG_TOKENS) * sizeof(int32_t);
     uint64_t at = 0, x = take(&at, n * width * 4), out = take(&at, n * width * 4);
     uint64_t more = take(&at, n * width * 4);
-    uint64_t scratch =
-        take(&at, matmul_scratch_bytes(rig->n_cols, rig->n_tokens, rig->device->info.n_lanes));
+    uint64_t scratch = take(&at, matmul_scratch_bytes(WEIGHT_BF16, rig->n_cols, rig->n_tokens,
+                                                      rig->device->info.n_lanes));
     uint64_t positions = take(&at, tables), sequences = take(&at, tables);
     if (buffer_new(rig->device, at, PURPOSE_SCRATCH, &rig->work, e)) return e->status;
     if (fill_device(rig, &rig->work, true, e)) return e->status;

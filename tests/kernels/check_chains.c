@@ -181,7 +181,7 @@ static uint64_t lay_activations(struct op_check *c, struct layer_shape *s) {
     const int64_t stored = s->n_kv_heads * s->head_dim;
     int32_t widest = s->n_embd > s->n_ff ? s->n_embd : s->n_ff;
     if (attended > widest) widest = (int32_t)attended;
-    const uint64_t scratch_bytes = op_scratch_bytes(c, widest, s->n_tokens);
+    const uint64_t scratch_bytes = op_scratch_bytes(c, WEIGHT_BF16, widest, s->n_tokens);
     s->residual = op_scene_normal(c, n * s->n_embd, 1);
     s->normed = op_scene_add(c, (uint64_t)(n * s->n_embd) * 4);
     s->q = op_scene_add(c, (uint64_t)(n * attended) * 4);

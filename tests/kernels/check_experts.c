@@ -376,7 +376,7 @@ static struct expert_lists lay_lists(struct op_check *c, const struct experts_sh
 }
 
 // Numbers for the rows of x that are read; the others stay NaN.
-static void lay_x(struct op_check *c, struct experts_shape *s) {
+static void lay_x(struct op_check *c, enum weight_type type, struct experts_shape *s) {
     int32_t n_pairs = s->args.n_tokens * s->args.n_used;
     int32_t n_rows = s->args.x_per_pair ? n_pairs : s->args.n_tokens;
     s->x = op_scene_add(c, (uint64_t)n_rows * (uint64_t)s->args.n_cols * 4);
@@ -386,7 +386,7 @@ static void lay_x(struct op_check *c, struct experts_shape *s) {
         if (s->places[s->chosen[i]] >= 0)
             op_fill_normal(c, x + (int64_t)row * s->args.n_cols, s->args.n_cols, 1);
     }
-    s->scratch_bytes = op_scratch_bytes(c, s->args.n_cols, n_rows);
+    s->scratch_bytes = op_scratch_bytes(c, type, s->args.n_cols, n_rows);
     s->scratch = op_scene_add(c, s->scratch_bytes);
 }
 
@@ -421,7 +421,7 @@ static void lay_experts(struct op_check *c, enum weight_type type, struct expert
     }
     memcpy(op_scene_at(c, s->slots), places, (size_t)a->n_experts * sizeof *places);
     s->bias = op_scene_normal(c, (int64_t)a->n_experts * a->n_rows, 1);
-    lay_x(c, s);
+    lay_x(c, type, s);
     s->out = op_scene_add(c, (uint64_t)(a->n_tokens * a->n_used) * (uint64_t)a->out_stride * 4);
 }
 

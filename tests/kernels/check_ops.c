@@ -202,7 +202,7 @@ static struct matmul_shape lay_matmul(struct op_check *c, enum weight_type type,
     s.residual = op_scene_normal(c, n_out, 1);
     bool in_place = s.has_residual && variant & 4;
     s.out = in_place ? s.residual : op_scene_add(c, (uint64_t)n_out * 4);
-    s.scratch_bytes = op_scratch_bytes(c, s.n_cols, s.n_tokens);
+    s.scratch_bytes = op_scratch_bytes(c, type, s.n_cols, s.n_tokens);
     s.scratch = op_scene_add(c, s.scratch_bytes);
     if (s.n_tokens > 1) // a token of zeros, and one with a large value among small ones
         memset(op_scene_at(c, s.x), 0, (size_t)s.n_cols * 4);

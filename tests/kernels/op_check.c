@@ -276,11 +276,12 @@ double op_product_limit(const struct op_check *c, enum weight_type type) {
     return type == WEIGHT_BF16 && c->rounds_bf16 ? 5e-6 : 1e-6;
 }
 
-uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows) {
+uint64_t op_scratch_bytes(const struct op_check *c, enum weight_type type, int32_t n_cols,
+                          int32_t n_rows) {
     int32_t n_lanes = 1;
     for (int i = 0; i < c->n_rigs; i++)
         if (c->rigs[i].device->info.n_lanes > n_lanes) n_lanes = c->rigs[i].device->info.n_lanes;
-    return matmul_scratch_bytes(n_cols, n_rows, n_lanes);
+    return matmul_scratch_bytes(type, n_cols, n_rows, n_lanes);
 }
 
 // ---- Running and comparing ----------------------------------------------------------------------

@@ -157,7 +157,8 @@ void op_row_squares(struct op_check *c, enum weight_type type, uint64_t weight, 
 // a mean square of some 2e-6, 3e-6 in the worst case seen.
 double op_product_limit(const struct op_check *c, enum weight_type type);
 // Scratch of a matmul with n_rows rows of x, on any rig.
-uint64_t op_scratch_bytes(const struct op_check *c, int32_t n_cols, int32_t n_rows);
+uint64_t op_scratch_bytes(const struct op_check *c, enum weight_type type, int32_t n_cols,
+                          int32_t n_rows);
 
 // For op_check.c, in op_guard.c.
 // Adds an operand between closed pages and returns its offset.

@@ -84,7 +84,7 @@ static float *take_floats(struct bench *b, int64_t count) {
 }
 
 static void *take_scratch(struct bench *b) {
-    return take(b, (int64_t)matmul_scratch_bytes(MORE_COLS, N_TOKENS_MAX, 1));
+    return take(b, (int64_t)matmul_scratch_bytes(WEIGHT_BF16, MORE_COLS, N_TOKENS_MAX, 1));
 }
 
 // Bytes that are small positive numbers in every weight type.

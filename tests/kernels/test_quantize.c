@@ -110,7 +110,7 @@ static double product_of(const struct cpu_table *table, enum dtype type, const f
     float out = NAN;
     assert_true(dtype_weight(type, &weight));
     quantize_row(type, row, NULL, bytes, COSINES);
-    void *scratch = aligned_alloc(64, (matmul_scratch_bytes(COSINES, 1, 1) + 63) / 64 * 64);
+    void *scratch = aligned_alloc(64, (matmul_scratch_bytes(weight, COSINES, 1, 1) + 63) / 64 * 64);
     assert_non_null(scratch);
     table->matmul[weight](&lane, &(struct matmul_args){.out = &out,
                                                        .x = x,

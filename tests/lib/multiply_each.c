@@ -57,7 +57,8 @@ static enum status multiply(struct product *p, enum weight_type type, struct err
         buffer_new(p->device, weight_bytes, PURPOSE_WEIGHTS, &p->weight, e) ||
         buffer_new(p->device, n_x * sizeof(float), PURPOSE_SCRATCH, &p->x, e) ||
         buffer_new(p->device, out_bytes, PURPOSE_SCRATCH, &p->out, e) ||
-        buffer_new(p->device, matmul_scratch_bytes(a->n_cols, a->n_tokens, p->device->info.n_lanes),
+        buffer_new(p->device,
+                   matmul_scratch_bytes(type, a->n_cols, a->n_tokens, p->device->info.n_lanes),
                    PURPOSE_SCRATCH, &p->scratch, e) ||
         fill(p, type, &p->weight, n_weights, e) || fill(p, WEIGHT_F32, &p->x, n_x, e))
         return e->status;

@@ -413,6 +413,37 @@ static void test_scratch_layout(void **state) {
     assert_true(s.size_bytes < sum);
 }
 
+// Scratch of the widest matmul of a model that has one unit of each kind.
+static uint64_t product_bytes(const struct fixture *f, const struct machine_device *device) {
+    const struct workload w = {
+        .n_ctx = 256, .n_ubatch = TOKENS, .n_sessions = 2, .max_logits = LOGITS};
+    struct scratch_layout s;
+    footprint_scratch(&f->shape, &w, device, ALL, &s);
+    return s.size[AREA_MATMUL];
+}
+
+// Products with weights of BF16 may round activations to it, which takes more than bytes do.
+static void test_scratch_of_bf16(void **state) {
+    struct fixture *f = *state;
+    const struct machine m = invent_machine(1, 1);
+    const int32_t n_lanes = m.devices[1].n_lanes;
+    invent_shape(&f->shape, 2, false);
+    const uint64_t bytes = matmul_scratch_bytes(WEIGHT_Q8_0, FF, TOKENS, n_lanes);
+    const uint64_t halves = matmul_scratch_bytes(WEIGHT_BF16, FF, TOKENS, n_lanes);
+    assert_int_equal(halves, TOKENS * (2 * FF + 64));
+    assert_int_equal(product_bytes(f, &m.devices[1]), bytes);
+    struct unit *unit = &f->shape.units[2];
+    assert_int_equal(unit->kind, UNIT_FFN);
+    for (int i = 0; i < unit->n_tensors; i++) {
+        struct unit_tensor *tensor = &unit->tensors[i];
+        const bool multiplies = tensor->use == USE_MATRIX;
+        const enum dtype type = tensor->type;
+        tensor->type = DTYPE_BF16;
+        assert_int_equal(product_bytes(f, &m.devices[1]), multiplies ? halves : bytes);
+        tensor->type = type;
+    }
+}
+
 // ---- Time ---------------------------------------------------------------------------------------
 
 // A machine whose rates are round numbers: the CPU reads 10 GB/s and the accelerator 100 GB/s, with
@@ -905,6 +936,7 @@ int main(void) {
         cmocka_unit_test(test_limits_to_raise),
         cmocka_unit_test(test_workload_ranges),
         cmocka_unit_test(test_scratch_layout),
+        cmocka_unit_test(test_scratch_of_bf16),
         cmocka_unit_test(test_quantised_cache),
         cmocka_unit_test(test_cost_by_hand),
         cmocka_unit_test(test_cost_of_tail),
