@@ -18,9 +18,10 @@ enum { MATMUL_TOKENS_MAX = 256 }; // tokens that share one reading of a tile's w
 struct matmul_tokens {
     int32_t n;
     int32_t places[MATMUL_TOKENS_MAX]; // rows of out
-    const void *x[MATMUL_TOKENS_MAX];  // the rows of x: [n_cols] bytes, then [n_cols / ACT_COLS]
-                                       // struct act_head, if the kernel wants them quantised,
-                                       // else [n_cols] floats
+    const void *x[MATMUL_TOKENS_MAX];  // the rows of x, [n_cols] floats; or as quantize of the
+                                       // kernel wrote them: [n_cols] BF16 if extra is ACT_PAIRS,
+                                       // else [n_cols] bytes, then [n_cols / ACT_COLS] struct
+                                       // act_head
     int32_t n_tiles;                   // 1, or more: the tiles behind it too (see many_tiles)
     const void *next; // the matrix that is read after this one, for prefetches; NULL: the one
                       // that lies behind it
@@ -35,7 +36,7 @@ struct matmul_kernel {
     int32_t tile_rows;
     int32_t n_together;        // most tokens in one call, up to MATMUL_TOKENS_MAX
     act_quantize_fn *quantize; // NULL: it multiplies the floats themselves
-    enum act_extra extra;      // the sums that quantised activations carry
+    enum act_extra extra;      // that quantize is called with; read only if there is one
     int32_t many_tokens;       // from so many tokens on
     int32_t many_tiles;        // it takes so many tiles at once, else one
 };

@@ -227,11 +227,14 @@ static void check_matmul_parts(struct op_check *c, const struct op_case *k, stru
 }
 
 static void check_matmul(struct op_check *c, enum weight_type type) {
-    enum { ROWS_MAX = 141 }; // with as many columns, floats of 128 tokens go by bands of tiles
-    static const int32_t COLS[3][3] = {{1, 592, 7407}, {32, 608, 3872}, {256, 768, 2816}};
+    // Rows and columns. With 128 tokens, floats go by bands of tiles through 7407 columns, and by
+    // several chunks of columns through 600 rows.
+    enum { ROWS_MAX = 600 };
+    static const int32_t FLOATS[][2] = {{3, 1}, {70, 592}, {141, 7407}, {ROWS_MAX, 1120}},
+                         BLOCKS[][2] = {{3, 32}, {70, 608}, {101, 3872}},
+                         SUPERBLOCKS[][2] = {{3, 256}, {70, 768}, {101, 2816}};
     uint32_t block = dtype_find((uint32_t)weight_dtype(type))->block_elements;
-    const int32_t *cols = COLS[block == 1 ? 0 : block == 32 ? 1 : 2];
-    const int32_t rows[] = {3, 70, block == 1 ? ROWS_MAX : 101};
+    const int32_t(*sizes)[2] = block == 1 ? FLOATS : block == 32 ? BLOCKS : SUPERBLOCKS;
     struct op_case k = {.op = OP_matmul,
                         .type = type,
                         .limit = op_product_limit(c, type),
@@ -239,11 +242,11 @@ static void check_matmul(struct op_check *c, enum weight_type type) {
                         .place = place_matmul,
                         .mark = mark_matmul};
     double squares[ROWS_MAX];
-    int n_sizes = c->quick ? 2 : 3;
+    int n_sizes = c->quick ? 2 : block == 1 ? 4 : 3;
     for (int i = 0; i < op_n_batches(c) * n_sizes; i++) {
-        int size = i % n_sizes;
+        const int32_t *size = sizes[i % n_sizes];
         struct matmul_shape s = {
-            .n_tokens = op_batch(c, i / n_sizes), .n_rows = rows[size], .n_cols = cols[size]};
+            .n_tokens = op_batch(c, i / n_sizes), .n_rows = size[0], .n_cols = size[1]};
         int variant = (int)op_random(c, 16);
         op_describe(c, "%d tokens, %d x %d, variant %d", s.n_tokens, s.n_rows, s.n_cols, variant);
         s = lay_matmul(c, type, s, variant);

@@ -389,24 +389,25 @@ static void check_areas(const struct scratch_layout *s, unsigned kinds) {
     }
 }
 
+static const struct workload SCRATCH_WORKLOAD = {
+    .n_ctx = 256, .n_ubatch = TOKENS, .n_sessions = 2, .max_logits = LOGITS};
+
 // Areas that are in use at once never overlap, all lie inside, and others share bytes.
 static void test_scratch_layout(void **state) {
     struct fixture *f = *state;
     invent_shape(&f->shape, 2, false);
     f->shape.n_experts = 8, f->shape.n_experts_used = 2, f->shape.n_ff_expert = 256;
-    const struct workload w = {
-        .n_ctx = 256, .n_ubatch = TOKENS, .n_sessions = 2, .max_logits = LOGITS};
     const struct machine m = invent_machine(1, 1);
     struct scratch_layout s, one;
     for (unsigned kinds = 0; kinds <= ALL; kinds++) {
-        footprint_scratch(&f->shape, &w, &m.devices[1], kinds, &s);
+        footprint_scratch(&f->shape, &SCRATCH_WORKLOAD, &m.devices[1], kinds, &s);
         if (!kinds) assert_int_equal(s.size_bytes, 0);
         check_areas(&s, kinds);
     }
     assert_int_equal(s.at[AREA_GATE], s.at[AREA_Q]); // of all kinds
     uint64_t sum = 0;
     for (int kind = 0; kind < UNIT_KINDS; kind++) {
-        footprint_scratch(&f->shape, &w, &m.devices[1], UINT32_C(1) << kind, &one);
+        footprint_scratch(&f->shape, &SCRATCH_WORKLOAD, &m.devices[1], UINT32_C(1) << kind, &one);
         assert_true(one.size_bytes <= s.size_bytes);
         sum += one.size_bytes;
     }
@@ -415,10 +416,8 @@ static void test_scratch_layout(void **state) {
 
 // Scratch of the widest matmul of a model that has one unit of each kind.
 static uint64_t product_bytes(const struct fixture *f, const struct machine_device *device) {
-    const struct workload w = {
-        .n_ctx = 256, .n_ubatch = TOKENS, .n_sessions = 2, .max_logits = LOGITS};
     struct scratch_layout s;
-    footprint_scratch(&f->shape, &w, device, ALL, &s);
+    footprint_scratch(&f->shape, &SCRATCH_WORKLOAD, device, ALL, &s);
     return s.size[AREA_MATMUL];
 }
 
