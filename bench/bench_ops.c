@@ -1,7 +1,8 @@
 /* bench_ops.c: measures every op of ops.def on the CPU, at every instruction-set level but the
  * definition's, which has to be asked for.
  *
- *   bench_ops [--shape smollm2|1b|8b|8b-down|experts] [--isa NAME] [--op NAME] [--type NAME]
+ *   bench_ops [--shape smollm2|1b|1b-down|8b|8b-down|experts] [--isa NAME] [--op NAME] [--type
+ * NAME]
  *             [--threads N] [--tokens N,N,...|all] [--keys N] [--cols N] [--pages 4k|2m]
  *
  * Measures one token and 512 tokens unless --tokens says otherwise; "all" stands for 1 to 8, 16, 64
@@ -10,7 +11,8 @@
  * multiple of 32, and leaves out types whose blocks do not divide it. Bytes and operations come
  * from op_cost.h. Data that a model reads once per token (weights, KV cache) comes from a pool
  * larger than the caches, from another place each time; the pool is mapped as a file is, in pages
- * of 4 KiB, unless --pages asks for 2 MiB. The last column is the share of what limits an op: the
+ * of 4 KiB, unless --pages asks for 2 MiB, and weights lie in it as in many a file, between two
+ * cache lines. The last column is the share of what limits an op: the
  * time of the best reader for its bytes, or that of its operations at the peak of multiply-adds or
  * of dots of bytes, whichever is longer. What stays in the caches may exceed the reader. Each
  * figure is the best of 24 short runs, since other programs disturb most long ones, and with one
@@ -27,7 +29,10 @@
 #include <string.h>
 #include <strings.h>
 
+// A pool has WEIGHT_BYTES for weights, which begin WEIGHT_OFFSET bytes behind a cache line: tensors
+// of a GGUF file begin at multiples of 32 bytes, those of one file often all beside a line.
 static const uint64_t POOL_BYTES = 512 << 20, WORK_BYTES = 256 << 20;
+static const uint64_t WEIGHT_OFFSET = 32, WEIGHT_BYTES = POOL_BYTES - WEIGHT_OFFSET;
 static const uint64_t RUN_NS = 3000000; // one run takes about that long, or a single call
 enum {
     RUNS = 24,        // of which the best counts
@@ -42,12 +47,12 @@ struct shape { // of a model's layer
 };
 
 // n_rows and n_cols: the matrix of the matmul. It is the second of the FFN of SmolLM2-135M (whose
-// other matrices have 576 columns, no multiple of 256), the first of the FFN of a 1B and of an 8B
-// model, the second of the latter, and one with the bytes of the 8 experts of a token for the ops
-// of experts.
+// other matrices have 576 columns, no multiple of 256), the first and the second of the FFN of a 1B
+// and of an 8B model, and one with the bytes of the 8 experts of a token for the ops of experts.
 static const struct shape SHAPES[] = {
     {"smollm2", 576, 9, 3, 64, 576, 1536, 1536, 49152},
     {"1b", 2048, 32, 8, 64, 8192, 2048, 8192, 128256},
+    {"1b-down", 2048, 32, 8, 64, 2048, 8192, 8192, 128256},
     {"8b", 4096, 32, 8, 128, 14336, 4096, 14336, 128256},
     {"8b-down", 4096, 32, 8, 128, 4096, 14336, 14336, 128256},
     {"experts", 2048, 32, 4, 128, 6144, 2048, 768, 151936},
@@ -203,11 +208,11 @@ static void bench_embed(struct bench *b, enum weight_type type, int32_t n_tokens
     const struct shape *s = b->options.shape;
     int32_t n_cols = (s->n_embd + 255) / 256 * 256; // a multiple of every block
     uint64_t row_bytes = dtype_bytes(weight_dtype(type), (uint64_t)n_cols);
-    int32_t n_rows = (int32_t)(POOL_BYTES / row_bytes);
+    int32_t n_rows = (int32_t)(WEIGHT_BYTES / row_bytes);
     if (n_rows > s->n_vocab) n_rows = s->n_vocab;
     struct job job = {.b = b, .type = type, .call = call_embed};
     job.args.embed = (struct embed_args){.out = values(b, (int64_t)n_tokens * n_cols),
-                                         .table = b->pool,
+                                         .table = b->pool + WEIGHT_OFFSET,
                                          .tokens = numbers(b, n_tokens, 7919, n_rows),
                                          .n_tokens = n_tokens,
                                          .n_cols = n_cols,
@@ -229,8 +234,9 @@ static void bench_rms_norm(struct bench *b, int32_t n_tokens) {
 }
 
 static void move_weight(const struct job *job, union op_args *args, int64_t n) {
-    uint64_t copies = POOL_BYTES / job->stride_bytes;
-    args->matmul.weight = job->b->pool + (uint64_t)n % copies * job->stride_bytes;
+    uint64_t copies = WEIGHT_BYTES / job->stride_bytes;
+    const char *start = job->b->pool + WEIGHT_OFFSET;
+    args->matmul.weight = start + (uint64_t)n % copies * job->stride_bytes;
 }
 
 static void bench_matmul(struct bench *b, enum weight_type type, int32_t n_tokens) {
@@ -409,7 +415,7 @@ static void bench_route(struct bench *b, int32_t n_tokens) {
 
 // Gives each call the weights of other experts: every expert's slot advances.
 static void move_slots(const struct job *job, union op_args *args, int64_t n) {
-    int64_t n_slots = (int64_t)(POOL_BYTES / args->matmul_experts.slot_bytes);
+    int64_t n_slots = (int64_t)(WEIGHT_BYTES / args->matmul_experts.slot_bytes);
     args->matmul_experts.slots = job->args.matmul_experts.slots + n * N_USED % n_slots;
 }
 
@@ -419,14 +425,14 @@ static void bench_matmul_experts(struct bench *b, enum weight_type type, int32_t
     struct job job = {.b = b, .type = type, .call = call_matmul_experts, .move = move_slots};
     uint64_t slot_bytes =
         round_up(dtype_bytes(weight_dtype(type), (uint64_t)EXPERT_ROWS * EXPERT_COLS), 64);
-    int32_t n_slots = (int32_t)(POOL_BYTES / slot_bytes);
+    int32_t n_slots = (int32_t)(WEIGHT_BYTES / slot_bytes);
     // The definition is slow, so a batch gets a part of the rows, at the same rates.
     bool is_slow = n_tokens > 1 && !strcmp(b->isa, cpu_isa_name(ISA_REF));
     cpu_route(&(struct lane){.count = 1}, &route);
     job.args.matmul_experts = (struct matmul_experts_args){
         .out = values(b, n_pairs * EXPERT_ROWS),
         .x = values(b, (int64_t)n_tokens * EXPERT_COLS),
-        .weight = b->pool,
+        .weight = b->pool + WEIGHT_OFFSET,
         .slots = numbers(b, N_EXPERTS + n_slots, 1, n_slots),
         .starts = route.starts,
         .order = route.order,
@@ -685,12 +691,13 @@ int main(int argc, char **argv) {
                                   .type = WEIGHT_COUNT}};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 < argc && parse_option(&b.options, argv[i], argv[i + 1])) continue;
-        fprintf(stderr,
-                "bench_ops: %s %s cannot be understood; use\n"
-                "bench_ops [--shape smollm2|1b|8b|8b-down|experts] [--isa NAME] [--op NAME] "
-                "[--type NAME] [--threads N] [--tokens N,N,...|all] [--keys N] [--cols N] "
-                "[--pages 4k|2m]\n",
-                argv[i], i + 1 < argc ? argv[i + 1] : "without a value");
+        fprintf(
+            stderr,
+            "bench_ops: %s %s cannot be understood; use\n"
+            "bench_ops [--shape smollm2|1b|1b-down|8b|8b-down|experts] [--isa NAME] [--op NAME] "
+            "[--type NAME] [--threads N] [--tokens N,N,...|all] [--keys N] [--cols N] "
+            "[--pages 4k|2m]\n",
+            argv[i], i + 1 < argc ? argv[i + 1] : "without a value");
         return 2;
     }
     bool opened = open_bench(&b);
