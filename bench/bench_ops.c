@@ -1,9 +1,9 @@
 /* bench_ops.c: measures every op of ops.def on the CPU, at every instruction-set level but the
  * definition's, which has to be asked for.
  *
- *   bench_ops [--shape smollm2|1b|1b-down|8b|8b-down|experts] [--isa NAME] [--op NAME] [--type
- * NAME]
- *             [--threads N] [--tokens N,N,...|all] [--keys N] [--cols N] [--pages 4k|2m]
+ *   bench_ops [--shape smollm2|1b|1b-down|8b|8b-down|experts] [--isa NAME] [--op NAME]
+ *             [--type NAME] [--threads N] [--tokens N,N,...|all] [--keys N] [--cols N]
+ *             [--pages 4k|2m]
  *
  * Measures one token and 512 tokens unless --tokens says otherwise; "all" stands for 1 to 8, 16, 64
  * and 512. Attention sees 1024 keys, or as many as --keys says, a multiple of 64, and leaves out
