@@ -11,8 +11,8 @@
  * multiple of 32, and leaves out types whose blocks do not divide it. Bytes and operations come
  * from op_cost.h. Data that a model reads once per token (weights, KV cache) comes from a pool
  * larger than the caches, from another place each time; the pool is mapped as a file is, in pages
- * of 4 KiB, unless --pages asks for 2 MiB, and weights lie in it as in many a file, between two
- * cache lines. The last column is the share of what limits an op: the
+ * of 4 KiB, unless --pages asks for 2 MiB, and weights begin in the middle of a cache line, as in
+ * many GGUF files. The last column is the share of what limits an op: the
  * time of the best reader for its bytes, or that of its operations at the peak of multiply-adds or
  * of dots of bytes, whichever is longer. What stays in the caches may exceed the reader. Each
  * figure is the best of 24 short runs, since other programs disturb most long ones, and with one
@@ -29,8 +29,8 @@
 #include <string.h>
 #include <strings.h>
 
-// A pool has WEIGHT_BYTES for weights, which begin WEIGHT_OFFSET bytes behind a cache line: tensors
-// of a GGUF file begin at multiples of 32 bytes, those of one file often all beside a line.
+// Weights take WEIGHT_BYTES of a pool and begin in the middle of a cache line: a GGUF file aligns
+// tensors to 32 bytes, so many files have their F16, BF16 and F32 matrices there.
 static const uint64_t POOL_BYTES = 512 << 20, WORK_BYTES = 256 << 20;
 static const uint64_t WEIGHT_OFFSET = 32, WEIGHT_BYTES = POOL_BYTES - WEIGHT_OFFSET;
 static const uint64_t RUN_NS = 3000000; // one run takes about that long, or a single call
