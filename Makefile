@@ -152,7 +152,7 @@ fixtures:
 $D/obj/%_avx2.o: ISA := $(AVX2)
 $D/obj/%_avxvnni.o: ISA = $(AVX2) $(AVXVNNI)
 $D/obj/%_avx512.o: ISA := $(AVX512)
-$D/obj/%_vbmi.o: ISA := $(AVX512) -mavx512vbmi -mgfni -mbmi2
+$D/obj/%_vbmi.o $D/obj/%_zen4.o: ISA := $(AVX512) -mavx512vbmi -mgfni -mbmi2
 $D/obj/%_avx512bf16.o: ISA := $(AVX512) -mavx512bf16
 $D/obj/%_dotprod.o: ISA := $(DOTPROD)
 $D/obj/%_i8mm.o: ISA := $(DOTPROD)+i8mm

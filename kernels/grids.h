@@ -47,4 +47,14 @@
 #define GRID_FIRST_4(...)   GRID_ENTRIES(GRID_FIRST_OF_4, __VA_ARGS__)
 #define GRID_SECOND_4(...)  GRID_ENTRIES(GRID_SECOND_OF_4, __VA_ARGS__)
 
+// The second bytes of eight entries in their order: the first one, the last one, and how many are
+// the first one.
+#define GRID_SECOND_OF_FIRST(a, b, c, d, e, f, g, h) GRID_SECOND_OF_8(a),
+#define GRID_SECOND_OF_LAST(a, b, c, d, e, f, g, h)  GRID_SECOND_OF_8(h),
+#define GRID_SAME_SECOND(a, b)                       ((a) >> 8 == (b) >> 8)
+#define GRID_LIKE_FIRST(a, b, c, d, e, f, g, h)                                    \
+    1 + GRID_SAME_SECOND(a, b) + GRID_SAME_SECOND(a, c) + GRID_SAME_SECOND(a, d) + \
+        GRID_SAME_SECOND(a, e) + GRID_SAME_SECOND(a, f) + GRID_SAME_SECOND(a, g) + \
+        GRID_SAME_SECOND(a, h),
+
 #endif

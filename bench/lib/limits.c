@@ -196,11 +196,9 @@ BLOCK_LOOP(blocks_avx512, "avx512f,avx512vl", ints512, floats512, DOT16_AVX512)
     { floats_avx512, SUMS * 16 * 2.0 }
 #define BLOCKS_512 \
     { blocks_avx512, TOKENS * 16 * 32 * 2.0 }
-static const struct peak_loop FLOATS[ISA_COUNT] = {[ISA_AVX2] = FLOATS_256,
-                                                   [ISA_AVXVNNI] = FLOATS_256,
-                                                   [ISA_AVX512] = FLOATS_512,
-                                                   [ISA_VBMI] = FLOATS_512,
-                                                   [ISA_AVX512BF16] = FLOATS_512};
+static const struct peak_loop FLOATS[ISA_COUNT] = {
+    [ISA_AVX2] = FLOATS_256, [ISA_AVXVNNI] = FLOATS_256, [ISA_AVX512] = FLOATS_512,
+    [ISA_VBMI] = FLOATS_512, [ISA_ZEN4] = FLOATS_512,    [ISA_AVX512BF16] = FLOATS_512};
 static const struct peak_loop PAIRS[ISA_COUNT] = {
     [ISA_AVX512BF16] = {pairs_avx512bf16, SUMS * 32 * 2.0}};
 static const struct peak_loop BLOCKS[ISA_COUNT] = {
@@ -208,6 +206,7 @@ static const struct peak_loop BLOCKS[ISA_COUNT] = {
     [ISA_AVXVNNI] = {blocks_avxvnni, TOKENS * 8 * 32 * 2.0},
     [ISA_AVX512] = BLOCKS_512,
     [ISA_VBMI] = BLOCKS_512,
+    [ISA_ZEN4] = BLOCKS_512,
     [ISA_AVX512BF16] = BLOCKS_512};
 
 #else

@@ -1,5 +1,5 @@
 /* grid_tables.c: see grid_tables.h. The compiler builds the tables: 33 KiB, and
- * 15 KiB of codes. */
+ * 20 KiB of codes. */
 #include "kernels/cpu/grid_tables.h"
 
 #include "kernels/grids.h"
@@ -62,11 +62,45 @@ const struct grid_codes GRID_CODES = {
         },
     .iq2_s =
         {
+            {
+#define IQ2_S GRID_FIRST_8
+#include "kernels/grids.def"
+            },
+            {
+#define IQ2_S GRID_SECOND_8
+#include "kernels/grids.def"
+            },
+        },
+    .iq1_first =
+        {
+#define IQ1_S GRID_FIRST_8
+#include "kernels/grids.def"
+        },
+    .iq1_second =
+        {
+            .first =
+                {
+#define IQ1_S GRID_SECOND_OF_FIRST
+#include "kernels/grids.def"
+                },
+            .last =
+                {
+#define IQ1_S GRID_SECOND_OF_LAST
+#include "kernels/grids.def"
+                },
+            .last_from =
+                {
+#define IQ1_S GRID_LIKE_FIRST
+#include "kernels/grids.def"
+                },
+        },
+    .iq2_s_words =
+        {
             0,
 #define IQ2_S GRID_WORDS_8
 #include "kernels/grids.def"
         },
-    .iq1 =
+    .iq1_words =
         {
             0,
 #define IQ1_S GRID_WORDS_8

@@ -21,12 +21,17 @@ extern const struct grid_tables GRIDS;
 
 // The same codebooks as codes (see grids.def) of four columns in a byte: [0] is that of the first
 // half of an entry's columns, [1] that of the second. Entries of eight have the codes of the first
-// two columns at bits 2 and 4, of the third at bit 0, of the fourth at bit 6. The two bytes of an
-// entry of the largest codebooks are bytes 0 and 2 of a word; the first word is 0 and no entry.
+// two columns at bits 2 and 4, of the third at bit 0, of the fourth at bit 6. Entries of iq1 are in
+// the order of their second bytes, so that eight adjacent ones have two different such bytes at
+// most: first, and from number last_from on (8: from none on) last. Words have the two bytes of an
+// entry as bytes 0 and 2; the first word is 0 and no entry.
 struct grid_codes {
     _Alignas(64) uint8_t iq2_xxs[2][256];
-    uint8_t iq2_xs[2][512], iq3_xxs[2][256], iq3_s[2][512];
-    uint32_t iq2_s[1 + 1024], iq1[1 + 2048];
+    uint8_t iq2_xs[2][512], iq3_xxs[2][256], iq3_s[2][512], iq2_s[2][1024], iq1_first[2048];
+    struct {
+        uint8_t first[256], last[256], last_from[256];
+    } iq1_second;
+    uint32_t iq2_s_words[1 + 1024], iq1_words[1 + 2048];
 };
 extern const struct grid_codes GRID_CODES;
 

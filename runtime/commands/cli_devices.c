@@ -14,7 +14,7 @@ static json_t *cpu_report(enum cpu_isa isa) {
     struct cpu_table table;
     cpu_table_init(&table, isa);
     for (enum cpu_isa i = ISA_REF; i < ISA_AUTO; i++) {
-        if (!cpu_has_isa(i)) continue;
+        if (!cpu_has_isa(i) || !cpu_isa_pays(i)) continue;
         json_array_append_new(levels, json_string(cpu_isa_name(i)));
         if (!cpu_isa_was_run(i)) json_array_append_new(emulated, json_string(cpu_isa_name(i)));
     }
@@ -45,7 +45,7 @@ static void print_cpu(enum cpu_isa isa) {
     cpu_table_init(&table, isa);
     printf("     instructions:");
     for (enum cpu_isa i = ISA_REF; i < ISA_AUTO; i++) {
-        if (!cpu_has_isa(i)) continue;
+        if (!cpu_has_isa(i) || !cpu_isa_pays(i)) continue;
         printf(" %s%s", cpu_isa_name(i), cpu_isa_was_run(i) ? "" : " (never run on real hardware)");
     }
     printf("\n     matmul:");

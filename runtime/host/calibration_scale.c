@@ -7,9 +7,9 @@
 // Speeds of computing relative to AVX2: many tokens of SmolLM2 in Q4_1 by one lane, 75, 750, 826
 // and 1390 tokens/s (bench/results.tsv). Levels of aarch64 were never timed.
 static const double ISA_SPEED[ISA_COUNT] = {
-    [ISA_REF] = 0.1,     [ISA_AVX2] = 1,    [ISA_AVXVNNI] = 1.1,
-    [ISA_AVX512] = 1.85, [ISA_VBMI] = 1.85, [ISA_AVX512BF16] = 1.85,
-    [ISA_NEON] = 1,      [ISA_DOTPROD] = 1, [ISA_I8MM] = 1,
+    [ISA_REF] = 0.1,   [ISA_AVX2] = 1,    [ISA_AVXVNNI] = 1.1,     [ISA_AVX512] = 1.85,
+    [ISA_VBMI] = 1.85, [ISA_ZEN4] = 1.85, [ISA_AVX512BF16] = 1.85, [ISA_NEON] = 1,
+    [ISA_DOTPROD] = 1, [ISA_I8MM] = 1,
 };
 
 void calibration_scale(struct machine *m, const struct cpu_setting *measured,

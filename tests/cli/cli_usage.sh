@@ -94,7 +94,7 @@ wrong bad_size 'such as 6G' run -m x -p y --vram huge
 wrong tiny_vram 'Did you mean 6G?' run -m x -p y --vram 6
 wrong tiny_ram 'Did you mean 6G?' plan -m x --ram 6
 wrong tiny_vram_of_bench 'Did you mean 6G?' bench -m "$MODEL" --vram 6
-wrong bad_isa 'avx512, vbmi, avx512bf16, neon, dotprod, i8mm or auto' run -m x -p y --isa mmx
+wrong bad_isa 'avx512, vbmi, zen4, avx512bf16, neon, dotprod, i8mm or auto' run -m x -p y --isa mmx
 wrong bad_strategy 'streamed or row-split' run -m x -p y --strategy best
 wrong bad_feed 'arena, staged or auto' run -m x -p y --feed pinned
 wrong bad_wait_limit "got '0'" run -m x -p y --wait-limit 0

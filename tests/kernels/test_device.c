@@ -468,6 +468,26 @@ static void test_isa_beyond_the_cpu(void **state) {
     assert_true(cpu_has_isa(cpu_best_isa()));
 }
 
+// The best level takes what it has of levels that pay, and leaves out those that do not. Each can
+// be asked for.
+static void test_levels_that_pay(void **state) {
+    (void)state;
+    struct err e;
+    struct cpu_table table;
+    assert_true(cpu_isa_pays(cpu_best_isa()));
+    assert_int_equal(cpu_table_open(&table, ISA_AUTO, &e), OK);
+    const char *best = table.matmul_path[WEIGHT_IQ2_S];
+    if (!cpu_has_isa(ISA_ZEN4)) {
+        assert_string_not_equal(best, "zen4");
+        return;
+    }
+    assert_string_equal(best, cpu_isa_pays(ISA_ZEN4) ? "zen4" : "vbmi");
+    assert_int_equal(cpu_table_open(&table, ISA_ZEN4, &e), OK);
+    assert_string_equal(table.matmul_path[WEIGHT_IQ2_S], "zen4");
+    assert_int_equal(cpu_table_open(&table, ISA_VBMI, &e), OK);
+    assert_string_equal(table.matmul_path[WEIGHT_IQ2_S], "vbmi");
+}
+
 // The bits that Linux reports of an ARM processor decide on its levels; x86 has none of them.
 static void test_levels_of_arm(void **state) {
     (void)state;
@@ -938,6 +958,7 @@ int main(void) {
         cmocka_unit_test(test_every_refused_allocation),
         cmocka_unit_test(test_cpu_info),
         cmocka_unit_test(test_isa_beyond_the_cpu),
+        cmocka_unit_test(test_levels_that_pay),
         cmocka_unit_test(test_levels_of_arm),
         cmocka_unit_test(test_barriers),
         cmocka_unit_test(test_taken_once),

@@ -6,8 +6,9 @@
 
 #include <string.h>
 
-static const char *const NAMES[ISA_COUNT] = {"ref",        "avx2", "avxvnni", "avx512", "vbmi",
-                                             "avx512bf16", "neon", "dotprod", "i8mm",   "auto"};
+static const char *const NAMES[ISA_COUNT] = {"ref",     "avx2", "avxvnni",    "avx512",
+                                             "vbmi",    "zen4", "avx512bf16", "neon",
+                                             "dotprod", "i8mm", "auto"};
 
 bool cpu_isa_parse(const char *name, enum cpu_isa *out) {
     for (int i = 0; i < ISA_COUNT; i++)
@@ -71,6 +72,8 @@ static bool has_vbmi(void) {
 
 static bool has_avx512bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 
+bool cpu_isa_pays(enum cpu_isa isa) { return isa != ISA_ZEN4 || __builtin_cpu_is("amd"); }
+
 bool cpu_has_isa(enum cpu_isa isa) {
     switch (isa) {
     case ISA_REF:
@@ -78,7 +81,8 @@ bool cpu_has_isa(enum cpu_isa isa) {
     case ISA_AVX2: return has_avx2();
     case ISA_AVXVNNI: return has_avxvnni();
     case ISA_AVX512: return has_avx512();
-    case ISA_VBMI: return has_vbmi();
+    case ISA_VBMI:
+    case ISA_ZEN4: return has_vbmi();
     case ISA_AVX512BF16: return has_avx512bf16();
     default: return false;
     }
@@ -94,8 +98,12 @@ bool cpu_has_isa(enum cpu_isa isa) {
 bool cpu_has_isa(enum cpu_isa isa) { return isa == ISA_REF || isa == ISA_AUTO; }
 #endif
 
+#if !HAVE_X86
+bool cpu_isa_pays(enum cpu_isa isa) { return isa != ISA_ZEN4; }
+#endif
+
 enum cpu_isa cpu_best_isa(void) {
     for (enum cpu_isa isa = ISA_AUTO; isa-- > ISA_REF;)
-        if (cpu_has_isa(isa)) return isa;
+        if (cpu_has_isa(isa) && cpu_isa_pays(isa)) return isa;
     return ISA_REF;
 }

@@ -29,6 +29,7 @@ enum cpu_isa {
     ISA_AVXVNNI,
     ISA_AVX512,
     ISA_VBMI,
+    ISA_ZEN4,
     ISA_AVX512BF16,
     ISA_NEON,
     ISA_DOTPROD,
@@ -37,7 +38,8 @@ enum cpu_isa {
     ISA_COUNT
 };
 // The names that cpu_isa_parse takes, for messages.
-#define CPU_ISA_NAMES "ref, avx2, avxvnni, avx512, vbmi, avx512bf16, neon, dotprod, i8mm or auto"
+#define CPU_ISA_NAMES \
+    "ref, avx2, avxvnni, avx512, vbmi, zen4, avx512bf16, neon, dotprod, i8mm or auto"
 // False for another name.
 bool cpu_isa_parse(const char *name, enum cpu_isa *out);
 const char *cpu_isa_name(enum cpu_isa isa);
@@ -48,7 +50,10 @@ bool cpu_has_isa(enum cpu_isa isa);
 bool cpu_isa_in_hwcaps(enum cpu_isa isa, uint64_t hwcap, uint64_t hwcap2);
 // False for a level that ran on emulated processors only.
 bool cpu_isa_was_run(enum cpu_isa isa);
-// The strongest level for which cpu_has_isa is true.
+// True if stronger levels include that one on this CPU. That of Zen 4 is for AMD's processors; on
+// others that can run it, it is slower than the one below it.
+bool cpu_isa_pays(enum cpu_isa isa);
+// The strongest level that this CPU has and that pays.
 enum cpu_isa cpu_best_isa(void);
 
 #endif

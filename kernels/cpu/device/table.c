@@ -24,6 +24,8 @@ static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
         table->attention = attention_avx512;
     }
     if (isa >= ISA_VBMI && cpu_has_isa(ISA_VBMI)) cpu_matmul_vbmi(table);
+    if (isa == ISA_ZEN4 || (isa > ISA_ZEN4 && cpu_has_isa(ISA_ZEN4) && cpu_isa_pays(ISA_ZEN4)))
+        cpu_matmul_zen4(table);
     if (isa >= ISA_AVX512BF16 && cpu_has_isa(ISA_AVX512BF16)) cpu_matmul_avx512bf16(table);
 }
 #elif HAVE_ARM

@@ -1,8 +1,7 @@
 /* grid_vbmi.h: the IQ types with AVX-512 VBMI and GFNI, whose codebooks fit in registers.
  *
- * An entry of a codebook is the codes of its columns, two bytes: 64 places give 64 bytes of codes
- * by permutations of a table, or by gathers where it has more than 512 entries. The columns stay
- * apart: in a plane the bytes of a 32-bit lane are the same columns of adjacent entries, and
+ * An entry of a codebook is the codes of its columns, two bytes: see grid_codes_x86.h. The columns
+ * stay apart: in a plane the bytes of a 32-bit lane are the same columns of adjacent entries, and
  * activations are quantised in that order instead; one token's are turned into planes once per
  * tile. A plane's bytes come from a table of 64: the index has the codes of two columns and their
  * signs.
@@ -10,9 +9,8 @@
  * The integers that scale groups lie in a row as its groups do: they are packed with the sums of
  * dots, so that both become lanes of rows at once. Permutations are what takes the time; on an
  * Emerald Rapids they have one port and a gather of 16 entries takes 9 cycles, in which little else
- * is done. Tried and lost there: planes of two pairs of rows made in turns (the same); IQ2_S by
- * permutations (13.3 ns for 256 columns, by gathers 10.6); codes gathered as pairs of bytes with
- * their planes by entries (IQ1_S 10.1 ns, by halves 9.5).
+ * is done. Tried and lost there: planes of two pairs of rows made in turns (the same); codes
+ * gathered as pairs of bytes with their planes by entries (IQ1_S 10.1 ns, by halves 9.5).
  *
  * The bytes are those of grid_x86.h, for panels of IQ2_XS and IQ2_S without their offset. Pure
  * functions; reads nothing beyond the given blocks and the tables; any thread. Included by
@@ -21,13 +19,7 @@
 #ifndef TANDEM_KERNELS_CPU_X86_GRID_VBMI_H
 #define TANDEM_KERNELS_CPU_X86_GRID_VBMI_H
 
-#ifndef WIDE
-#define WIDE 1 // the level's settings, where this file is compiled alone
-#define VNNI 1
-#define DOT4 _mm512_dpbusd_epi32
-#endif
-#include "kernels/cpu/grid_tables.h"
-#include "kernels/cpu/x86/grid_x86.h"
+#include "kernels/cpu/x86/grid_codes_x86.h"
 
 enum { PLANES = 8 }; // of two rows
 
@@ -46,67 +38,12 @@ INLINE __m512i counting_bytes(uint64_t eight, uint64_t odd, uint64_t pair) {
                              b + 3 * step);
 }
 
-// ---- Codes of entries ---------------------------------------------------------------------------
-
-// Bytes of 64 entries: the codes of the first half of their columns, and of the second; or as
-// halve_codes has them.
-struct codes {
-    __m512i half[2];
-};
-
-// Bit 6 of each place.
-INLINE __mmask64 sixth_bits(__m512i places) {
-    return _mm512_movepi8_mask(_mm512_add_epi8(places, places));
-}
-
-// Bytes of a table of 128, by the lower seven bits of each place; bit 6 is a mask too.
-INLINE __m512i look_128(const uint8_t *table, __m512i places, __mmask64 bit6) {
-    __m512i v = _mm512_permutexvar_epi8(places, _mm512_load_si512(table));
-    return _mm512_mask_permutexvar_epi8(v, bit6, places, _mm512_load_si512(table + 64));
-}
-
-// The bits of places from bit 6 on are masks.
-INLINE __m512i look_256(const uint8_t *table, __m512i places, const __mmask64 bits[2]) {
-    return _mm512_mask_blend_epi8(bits[1], look_128(table, places, bits[0]),
-                                  look_128(table + 128, places, bits[0]));
-}
-
-INLINE __m512i look_512(const uint8_t *table, __m512i places, const __mmask64 bits[3]) {
-    return _mm512_mask_blend_epi8(bits[2], look_256(table, places, bits),
-                                  look_256(table + 256, places, bits));
-}
-
-// Codes in the other order, halves of groups: see BY_HALVES. half[0] has the first two entries of
-// each group, half[1] the last two.
-INLINE struct codes halve_codes(struct codes c) {
-    struct codes out = {
-        {pair_lanes(c.half[0], c.half[1]),
-         _mm512_mask_mov_epi16(c.half[1], 0x55555555, _mm512_srli_epi32(c.half[0], 16))}};
-    return out;
-}
-
-// Those of 64 entries of a table that is too large for permutations: gathers read them. Places have
-// their lower bytes in low, and above these the bits of high. An entry is loaded from a byte before
-// it to be shifted left by 8; that byte is 0.
-INLINE struct codes gather_codes(const uint32_t *table, __m512i low, __m512i high) {
-    const __m512i byte = _mm512_set1_epi16(0xff), word = _mm512_set1_epi32(0xffff);
-    const __m512i even = _mm512_ternarylogic_epi32(byte, low, _mm512_slli_epi16(high, 8), 0xca);
-    const __m512i odd = _mm512_ternarylogic_epi32(byte, _mm512_srli_epi16(low, 8), high, 0xca);
-    const void *first = table + 1, *second = (const uint8_t *)first - 1;
-    __m512i v[4];
-    v[0] = _mm512_i32gather_epi32(_mm512_and_si512(even, word), first, 4);
-    v[1] = _mm512_i32gather_epi32(_mm512_and_si512(odd, word), second, 4);
-    v[2] = _mm512_i32gather_epi32(_mm512_srli_epi32(even, 16), first, 4);
-    v[3] = _mm512_i32gather_epi32(_mm512_srli_epi32(odd, 16), second, 4);
-    return (struct codes){{_mm512_or_si512(v[0], v[1]), _mm512_or_si512(v[2], v[3])}};
-}
+// ---- Columns of codes and signs -----------------------------------------------------------------
 
 // Bytes of 8 bits each from the given bits of each 64-bit lane on.
 INLINE __m512i bits_from(__m512i v, int64_t places) {
     return _mm512_multishift_epi64_epi8(_mm512_set1_epi64(places), v);
 }
-
-// ---- Columns of codes and signs -----------------------------------------------------------------
 
 // A matrix of gf2p8affineqb: bit i of each byte becomes the parity of its bits in mask i.
 INLINE __m512i move_bits(__m512i v, const int *masks, int n) {
@@ -195,9 +132,9 @@ INLINE void planes_iq2_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANE
     const __m512i first = _mm512_loadu_si512(a + 2), second = _mm512_loadu_si512(b + 2);
     __m512i places = _mm512_permutex2var_epi32(first, even, second);
     __m512i signs = bits_from(_mm512_permutex2var_epi32(first, odd, second), 0x352e2720150e0700);
-    const __mmask64 bits[] = {sixth_bits(places), _mm512_movepi8_mask(places)};
+    const struct places p = places_of(places, _mm512_setzero_si512());
     struct codes c;
-    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_256(GRID_CODES.iq2_xxs[h], places, bits);
+    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_256(GRID_CODES.iq2_xxs[h], p);
     const int upper[] = {16, 32, 64, 0x7f, 0, 0};
     four_planes(c.half[0], signs, 128, out);
     four_planes(c.half[1], move_bits(signs, upper, 6), 128, out + 4);
@@ -209,18 +146,17 @@ INLINE void halves_iq2_xs(const uint8_t *a, const uint8_t *b, int centre, __m512
     const __m512i first = _mm512_loadu_si512(a + 2), second = _mm512_loadu_si512(b + 2);
     __m512i places = _mm512_permutex2var_epi8(first, even, second);
     __m512i upper = _mm512_permutex2var_epi8(first, odd, second);
-    const __mmask64 bits[] = {sixth_bits(places), _mm512_movepi8_mask(places),
-                              _mm512_test_epi8_mask(upper, _mm512_set1_epi8(1))};
+    const struct places p = places_of(places, upper);
     const int eight[] = {2, 4, 8, 16, 32, 64, 128, 0xfe};
     struct codes c;
-    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_512(GRID_CODES.iq2_xs[h], places, bits);
+    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_512(GRID_CODES.iq2_xs[h], p);
     planes_of_halves(halve_codes(c), move_bits(upper, eight, 8), centre, out);
 }
 
 INLINE void halves_iq2_s(const uint8_t *a, const uint8_t *b, int centre, __m512i out[PLANES]) {
     const __m128i words = _mm_set_epi64x((int64_t)load_8(b + 66), (int64_t)load_8(a + 66));
     __m512i upper = bits_from(_mm512_cvtepu16_epi64(words), 0x0e0c0a0806040200);
-    struct codes c = gather_codes(GRID_CODES.iq2_s, load_two(a + 2, b + 2), and_bytes(upper, 3));
+    struct codes c = halves_of_iq2_s(load_two(a + 2, b + 2), upper);
     planes_of_halves(c, load_two(a + 34, b + 34), centre, out);
 }
 
@@ -243,7 +179,7 @@ INLINE __m512i load_upper(const uint8_t *a, const uint8_t *b) {
 
 INLINE void planes_iq1_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
     __m512i upper = bits_from(load_upper(a + 34, b + 34), 0x1916131009060300);
-    struct codes c = gather_codes(GRID_CODES.iq1, load_two(a + 2, b + 2), and_bytes(upper, 7));
+    struct codes c = halves_of_iq1(load_two(a + 2, b + 2), upper);
     UNROLL for (int h = 0; h < 2; h++) {
         const __m512i codes = c.half[h], last = _mm512_srli_epi32(codes, 2);
         out[4 * h] = look_64(bits_of_index(2, 3), codes);
@@ -260,7 +196,7 @@ INLINE void planes_iq1_m(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]
     const int to_middle[] = {0, 0, 1, 2, 64, 128};
     const __m512i nibbles = load_upper(a + 32, b + 32);
     __m512i upper = bits_from(nibbles, 0x1c1814100c080400);
-    struct codes c = gather_codes(GRID_CODES.iq1, load_two(a, b), and_bytes(upper, 7));
+    struct codes c = halves_of_iq1(load_two(a, b), upper);
     UNROLL for (int h = 0; h < 2; h++) {
         const __m512i minus = bits_from(nibbles, h ? 0x1f1b1f1b0f0b0f0b : 0x1713171307030703);
         const __m512i first = join_codes(c.half[h], minus, 0x3c);
@@ -275,9 +211,9 @@ INLINE void planes_iq1_m(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]
 INLINE void four_planes_iq3_xxs(const uint8_t *at, __m512i out[4]) {
     __m512i words = _mm512_cvtepu32_epi64(_mm256_loadu_si256((const void *)(at + 66)));
     __m512i places = _mm512_loadu_si512(at + 2);
-    const __mmask64 bits[] = {sixth_bits(places), _mm512_movepi8_mask(places)};
+    const struct places p = places_of(places, _mm512_setzero_si512());
     struct codes c;
-    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_256(GRID_CODES.iq3_xxs[h], places, bits);
+    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_256(GRID_CODES.iq3_xxs[h], p);
     planes_of_4(c, bits_from(words, 0x15150e0e07070000), true, OF_IQ3_XXS, 128, out);
 }
 
@@ -290,9 +226,10 @@ INLINE void four_planes_iq3_s(const uint8_t *at, __m512i out[4]) {
     __m512i signs = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(at + 74)));
     signs = _mm512_permutexvar_epi8(counting_bytes(0x0303020201010000, 4, 8), signs);
     __m512i places = _mm512_loadu_si512(at + 2);
-    const __mmask64 bits[] = {sixth_bits(places), _mm512_movepi8_mask(places), load_8(at + 66)};
+    struct places p = places_of(places, _mm512_setzero_si512());
+    p.bits[2] = load_8(at + 66);
     struct codes c;
-    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_512(GRID_CODES.iq3_s[h], places, bits);
+    UNROLL for (int h = 0; h < 2; h++) c.half[h] = look_512(GRID_CODES.iq3_s[h], p);
     planes_of_4(c, signs, false, OF_IQ3_S, 15, out);
 }
 

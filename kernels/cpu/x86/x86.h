@@ -15,6 +15,7 @@ void cpu_ops_avx2(struct cpu_table *table);          // element by element, and 
 void cpu_matmul_avxvnni(struct cpu_table *table);    // integer types
 void cpu_matmul_avx512(struct cpu_table *table);     // every weight type
 void cpu_matmul_vbmi(struct cpu_table *table);       // types of codebooks
+void cpu_matmul_zen4(struct cpu_table *table);       // types of codebooks
 void cpu_matmul_avx512bf16(struct cpu_table *table); // BF16
 
 #endif
