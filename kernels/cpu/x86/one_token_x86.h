@@ -30,24 +30,6 @@ enum {
     NEAR_BYTES = 24 << 10, // of a tile that the first-level cache holds twice
 };
 
-// One token by panels, which stay in registers.
-INLINE vecf panels_token(const struct matmul_args *a, const struct tile *tile,
-                         const struct acts *acts, struct format f) {
-    int64_t n_blocks = a->n_cols / (ACT_COLS * f.block_panels);
-    struct ahead ahead =
-        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->next);
-    vecf acc = V(setzero_ps)();
-    for (int64_t b = 0; b < n_blocks; b++) {
-        struct panel panels[8];
-        prefetch_next(&ahead, ROWS * f.block_bytes);
-        f.unpack(tile->rows, b * f.block_bytes, panels);
-        for (int p = 0; p < f.block_panels; p++) {
-            dot_panel(panels + p, acts, b * f.block_panels + p, f.extra, 1, &acc);
-        }
-    }
-    return acc;
-}
-
 #if !BOOKS
 // acc + the products of a panel whose bytes are shifted left by up.
 INLINE vecf add_shifted(vecf acc, const struct panel *p, const int8_t *x,
@@ -463,8 +445,10 @@ INLINE vecf one_token(const struct matmul_args *a, const struct tile *tile, cons
     slow = slow && !(f.halves && f.head && a->n_cols % (STEP_BLOCKS * ACT_COLS) == 0);
 #endif
     if (a->n_cols < STEP_BLOCKS * ACT_COLS || (slow && tile->rows.stride <= SHORT_ROW)) {
-        struct acts acts = {{x}, a->n_cols};
-        return panels_token(a, tile, &acts, f);
+        const void *const tokens[] = {x};
+        vecf acc;
+        panels_tokens(a, tile, tokens, f, 1, &acc);
+        return acc;
     }
     return quads_token(a, tile, x, f);
 }

@@ -143,9 +143,27 @@ INLINE veci gather4(struct rows rows, int64_t offset) {
     return head[0];
 }
 
-// Each unpack_name turns one block of its type (32 or 256 columns) at offset into 1 or 8 panels;
-// scales_name sets only their scales, which head_name makes of the first 4 bytes of each row's
-// block where these hold them, and EXTRA_NAME says which sums of the activations its products need.
+// Vectors that several panels of a part are made of.
+struct shared {
+    veci low[16], high[8];
+};
+
+// One block of a type (32 or 256 columns) at offset becomes 1 or 8 panels, in parts of some. Each
+// part_name sets the bytes of panel p (a constant) of the part that begins with panel i; panels
+// come in order, and shared keeps what a later one needs. scales_name sets the scales of all, which
+// head_name makes of the first 4 bytes of each row's block where these hold them, and EXTRA_NAME
+// says which sums of the activations its products need. Types without parts have an unpack_name,
+// which sets scales and bytes of all panels.
+// PANELS_NAME: which function makes the panels of a type, for its struct format. Panels stay in
+// registers for up to so many tokens, with 512 and with 256 bits: more leave too few registers for
+// what the panels of a part share, and signed bytes of 256 bits take more of them.
+#define PART_OF(panels, tokens_512, tokens_256, name)                             \
+    .part_panels = (panels), .direct_tokens = WIDE ? (tokens_512) : (tokens_256), \
+    .part = part_##name
+#define PART(name)                                                                                 \
+    INLINE void part_##name(struct rows rows, int64_t offset, int i, int p, struct shared *shared, \
+                            struct panel *out)
+
 #define EXTRA_Q4_0 ACT_SCALED_SUM
 INLINE void head_q4_0(veci head, struct panel *out) {
     out->scale[0] = half_low(head);
@@ -156,9 +174,10 @@ INLINE void scales_q4_0(struct rows rows, int64_t offset, struct panel *out) {
     head_q4_0(gather4(rows, offset), out);
 }
 
-INLINE void unpack_q4_0(struct rows rows, int64_t offset, struct panel *out) {
+#define PANELS_Q4_0 PART_OF(1, 8, 4, q4_0)
+PART(q4_0) {
+    (void)i, (void)p, (void)shared;
     veci q[4];
-    scales_q4_0(rows, offset, out);
     gather16(rows, offset + 2, q);
     put_nibbles(q, out);
 }
@@ -173,9 +192,10 @@ INLINE void scales_q4_1(struct rows rows, int64_t offset, struct panel *out) {
     head_q4_1(gather4(rows, offset), out);
 }
 
-INLINE void unpack_q4_1(struct rows rows, int64_t offset, struct panel *out) {
+#define PANELS_Q4_1 PART_OF(1, 8, 4, q4_1)
+PART(q4_1) {
+    (void)i, (void)p, (void)shared;
     veci q[4];
-    scales_q4_1(rows, offset, out);
     gather16(rows, offset + 4, q);
     put_nibbles(q, out);
 }
@@ -190,9 +210,10 @@ INLINE void scales_q5_0(struct rows rows, int64_t offset, struct panel *out) {
     head_q5_0(gather4(rows, offset), out);
 }
 
-INLINE void unpack_q5_0(struct rows rows, int64_t offset, struct panel *out) {
+#define PANELS_Q5_0 PART_OF(1, 8, 4, q5_0)
+PART(q5_0) {
+    (void)i, (void)p, (void)shared;
     veci head[4], q[4];
-    scales_q5_0(rows, offset, out);
     gather16(rows, offset, head);
     gather16(rows, offset + 6, q);
     put_nibbles(q, out);
@@ -204,9 +225,10 @@ INLINE void scales_q5_1(struct rows rows, int64_t offset, struct panel *out) {
     head_q4_1(gather4(rows, offset), out);
 }
 
-INLINE void unpack_q5_1(struct rows rows, int64_t offset, struct panel *out) {
+#define PANELS_Q5_1 PART_OF(1, 8, 4, q5_1)
+PART(q5_1) {
+    (void)i, (void)p, (void)shared;
     veci head[4], q[4];
-    scales_q5_1(rows, offset, out);
     gather16(rows, offset, head);
     gather16(rows, offset + 8, q);
     put_nibbles(q, out);
@@ -223,8 +245,9 @@ INLINE void scales_q8_0(struct rows rows, int64_t offset, struct panel *out) {
     head_q8_0(gather4(rows, offset), out);
 }
 
-INLINE void unpack_q8_0(struct rows rows, int64_t offset, struct panel *out) {
-    scales_q8_0(rows, offset, out);
+#define PANELS_Q8_0 PART_OF(1, 8, 4, q8_0)
+PART(q8_0) {
+    (void)i, (void)p, (void)shared;
     gather32(rows, offset + 2, out->bytes);
 #if !SIGNED_BYTES
     UNROLL for (int c = 0; c < 8; c++) {
@@ -257,16 +280,14 @@ INLINE void scales_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
 }
 
 #define EXTRA_Q4_K ACT_SCALED_SUM
-INLINE void unpack_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
-    scales_q4_k(rows, offset, out);
-    for (int pair = 0; pair < 4; pair++) {
-        veci q[8];
-        gather32(rows, offset + 16 + 32 * pair, q);
-        UNROLL for (int c = 0; c < 8; c++) {
-            out[2 * pair].bytes[c] = and_bytes(q[c], 15);
-            out[2 * pair + 1].bytes[c] = and_bytes(V(srli_epi32)(q[c], 4), 15);
-        }
-    }
+// Low nibbles, or high ones.
+INLINE veci nibbles_of(veci q, int high) { return and_bytes(high ? V(srli_epi32)(q, 4) : q, 15); }
+
+#define PANELS_Q4_K PART_OF(2, 8, 4, q4_k)
+PART(q4_k) {
+    veci *q = shared->low;
+    if (p == 0) gather32(rows, offset + 16 + 16 * i, q);
+    UNROLL for (int c = 0; c < 8; c++) out->bytes[c] = nibbles_of(q[c], p);
 }
 
 #define EXTRA_Q5_K ACT_SCALED_SUM
@@ -274,43 +295,21 @@ INLINE void scales_q5_k(struct rows rows, int64_t offset, struct panel out[8]) {
     scales_q4_k(rows, offset, out);
 }
 
-INLINE void unpack_q5_k(struct rows rows, int64_t offset, struct panel out[8]) {
-    veci fifth[8];
-    scales_q5_k(rows, offset, out);
-    gather32(rows, offset + 16, fifth);
-    for (int pair = 0; pair < 4; pair++) {
-        veci q[8];
-        gather32(rows, offset + 48 + 32 * pair, q);
-        UNROLL for (int c = 0; c < 8; c++) {
-            // Bits 0 and 1 of the shifted fifth belong to the two groups.
-            veci low = and_bytes(V(slli_epi32)(fifth[c], 4), 16);
-            veci high = and_bytes(V(slli_epi32)(fifth[c], 3), 16);
-            fifth[c] = V(srli_epi32)(fifth[c], 2);
-            out[2 * pair].bytes[c] = V_SI(or)(and_bytes(q[c], 15), low);
-            out[2 * pair + 1].bytes[c] = V_SI(or)(and_bytes(V(srli_epi32)(q[c], 4), 15), high);
-        }
+#define PANELS_Q5_K PART_OF(2, 4, 0, q5_k)
+PART(q5_k) {
+    veci *q = shared->low, *fifth = shared->high;
+    if (i == 0 && p == 0) gather32(rows, offset + 16, fifth);
+    if (p == 0) gather32(rows, offset + 48 + 16 * i, q);
+    UNROLL for (int c = 0; c < 8; c++) {
+        veci bit = and_bytes(V(slli_epi32)(fifth[c], (shift_count)(4 - p)), 16);
+        out->bytes[c] = V_SI(or)(nibbles_of(q[c], p), bit);
+        if (p == 1) fifth[c] = V(srli_epi32)(fifth[c], 2);
     }
 }
 
 // Signed byte i of each lane as a float.
 INLINE vecf signed_byte_to_float(veci v, int i) {
     return V(cvtepi32_ps)(V(srai_epi32)(V(slli_epi32)(v, (shift_count)(24 - 8 * i)), 24));
-}
-
-// 128 columns of a Q6_K block: 64 bytes of nibbles, 32 bytes of upper bit pairs.
-INLINE void put_sixths(struct rows rows, int64_t nibbles, int64_t upper, struct panel out[4]) {
-    veci q[8], pairs[8];
-    gather32(rows, upper, pairs);
-    for (int half = 0; half < 2; half++) {
-        gather32(rows, nibbles + 32 * half, q);
-        UNROLL for (int c = 0; c < 8; c++) {
-            veci low = and_bytes(V(slli_epi32)(pairs[c], 4), 48);
-            veci high = and_bytes(pairs[c], 48);
-            pairs[c] = V(srli_epi32)(pairs[c], 2);
-            out[half].bytes[c] = V_SI(or)(and_bytes(q[c], 15), low);
-            out[half + 2].bytes[c] = V_SI(or)(and_bytes(V(srli_epi32)(q[c], 4), 15), high);
-        }
-    }
 }
 
 #define EXTRA_Q6_K ACT_HALF_SUMS
@@ -324,10 +323,18 @@ INLINE void scales_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
-INLINE void unpack_q6_k(struct rows rows, int64_t offset, struct panel out[8]) {
-    scales_q6_k(rows, offset, out);
-    put_sixths(rows, offset, offset + 128, out);
-    put_sixths(rows, offset + 64, offset + 160, out + 4);
+#define PANELS_Q6_K PART_OF(4, 4, 0, q6_k)
+// Parts of 128 columns: 64 bytes of nibbles, 32 bytes of upper bit pairs.
+PART(q6_k) {
+    veci *q = shared->low + p % 2 * 8, *pairs = shared->high;
+    if (p == 0) gather32(rows, offset + 128 + 8 * i, pairs);
+    if (p < 2) gather32(rows, offset + 16 * i + 32 * p, q);
+    UNROLL for (int c = 0; c < 8; c++) {
+        veci bits = pairs[c];
+        if (p < 2) bits = V(slli_epi32)(bits, (shift_count)(4 - 2 * p));
+        if (p == 3) bits = V(srli_epi32)(bits, 2);
+        out->bytes[c] = V_SI(or)(nibbles_of(q[c], p / 2), and_bytes(bits, 48));
+    }
 }
 
 // The 16 values of IQ4_NL's and IQ4_XS's nibbles, in each byte that has a nibble.
@@ -350,9 +357,10 @@ INLINE void scales_iq4_nl(struct rows rows, int64_t offset, struct panel *out) {
     scales_q8_0(rows, offset, out);
 }
 
-INLINE void unpack_iq4_nl(struct rows rows, int64_t offset, struct panel *out) {
+#define PANELS_IQ4_NL PART_OF(1, 8, 0, iq4_nl)
+PART(iq4_nl) {
+    (void)i, (void)p, (void)shared;
     veci q[4];
-    scales_iq4_nl(rows, offset, out);
     gather16(rows, offset + 2, q);
     put_uneven(q, out);
 }
@@ -378,9 +386,10 @@ INLINE void scales_mxfp4(struct rows rows, int64_t offset, struct panel *out) {
     head_mxfp4(gather4(rows, offset), out);
 }
 
-INLINE void unpack_mxfp4(struct rows rows, int64_t offset, struct panel *out) {
+#define PANELS_MXFP4 PART_OF(1, 8, 4, mxfp4)
+PART(mxfp4) {
+    (void)i, (void)p, (void)shared;
     veci q[4];
-    scales_mxfp4(rows, offset, out);
     gather16(rows, offset + 1, q);
     put_nibbles(q, out);
     UNROLL for (int c = 0; c < 8; c++) out->bytes[c] = floats_of_4(out->bytes[c]);
@@ -400,13 +409,12 @@ INLINE void scales_iq4_xs(struct rows rows, int64_t offset, struct panel out[8])
     }
 }
 
-INLINE void unpack_iq4_xs(struct rows rows, int64_t offset, struct panel out[8]) {
-    scales_iq4_xs(rows, offset, out);
-    for (int i = 0; i < 8; i++) {
-        veci q[4];
-        gather16(rows, offset + 8 + 16 * i, q);
-        put_uneven(q, out + i);
-    }
+#define PANELS_IQ4_XS PART_OF(1, 8, 0, iq4_xs)
+PART(iq4_xs) {
+    (void)p, (void)shared;
+    veci q[4];
+    gather16(rows, offset + 8 + 16 * i, q);
+    put_uneven(q, out);
 }
 
 // Bytes 2i and 2i + 1 of each lane as 16-bit integers in the order of the lane.
@@ -434,21 +442,16 @@ INLINE void scales_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
-INLINE void unpack_q3_k(struct rows rows, int64_t offset, struct panel out[8]) {
-    veci third[8];
-    scales_q3_k(rows, offset, out);
-    gather32(rows, offset, third);
-    for (int half = 0; half < 2; half++, out += 4) {
-        veci pairs[8];
-        gather32(rows, offset + 32 + 32 * half, pairs);
-        for (int quarter = 0; quarter < 4; quarter++) {
-            UNROLL for (int c = 0; c < 8; c++) {
-                veci bit = V(slli_epi32)(and_bytes(third[c], 1), 2);
-                out[quarter].bytes[c] = V_SI(or)(and_bytes(pairs[c], 3), bit);
-                pairs[c] = V(srli_epi32)(pairs[c], 2);
-                third[c] = V(srli_epi32)(third[c], 1);
-            }
-        }
+#define PANELS_Q3_K PART_OF(4, 4, 0, q3_k)
+PART(q3_k) {
+    veci *pairs = shared->low, *third = shared->high;
+    if (i == 0 && p == 0) gather32(rows, offset, third);
+    if (p == 0) gather32(rows, offset + 32 + 8 * i, pairs);
+    UNROLL for (int c = 0; c < 8; c++) {
+        veci bit = V(slli_epi32)(and_bytes(third[c], 1), 2);
+        out->bytes[c] = V_SI(or)(and_bytes(pairs[c], 3), bit);
+        pairs[c] = V(srli_epi32)(pairs[c], 2);
+        third[c] = V(srli_epi32)(third[c], 1);
     }
 }
 
@@ -503,19 +506,18 @@ INLINE void scales_q2_k(struct rows rows, int64_t offset, struct panel out[8]) {
     UNROLL for (int i = 0; i < 8; i++) scale_q2_k(h, i, out + i);
 }
 
-INLINE void unpack_q2_k(struct rows rows, int64_t offset, struct panel out[8]) {
-    scales_q2_k(rows, offset, out);
-    for (int half = 0; half < 2; half++, out += 4) {
-        veci pairs[8];
-        gather32(rows, offset + 16 + 32 * half, pairs);
-        for (int quarter = 0; quarter < 4; quarter++) {
-            UNROLL for (int c = 0; c < 8; c++) {
-                out[quarter].bytes[c] = and_bytes(pairs[c], 3);
-                pairs[c] = V(srli_epi32)(pairs[c], 2);
-            }
-        }
+// Panels of pairs of bits, 32 bytes for each four from offset on.
+INLINE void put_pairs(struct rows rows, int64_t offset, int i, int p, veci pairs[8],
+                      struct panel *out) {
+    if (p == 0) gather32(rows, offset + 8 * i, pairs);
+    UNROLL for (int c = 0; c < 8; c++) {
+        out->bytes[c] = and_bytes(pairs[c], 3);
+        pairs[c] = V(srli_epi32)(pairs[c], 2);
     }
 }
+
+#define PANELS_Q2_K PART_OF(4, 6, 4, q2_k)
+PART(q2_k) { put_pairs(rows, offset + 16, i, p, shared->low, out); }
 
 INLINE struct heads_of_pairs heads_tq2_0(struct rows rows, int64_t offset) {
     struct heads_of_pairs h;
@@ -537,19 +539,8 @@ INLINE void scales_tq2_0(struct rows rows, int64_t offset, struct panel out[8]) 
     UNROLL for (int i = 0; i < 8; i++) scale_tq2_0(h, i, out + i);
 }
 
-INLINE void unpack_tq2_0(struct rows rows, int64_t offset, struct panel out[8]) {
-    scales_tq2_0(rows, offset, out);
-    for (int half = 0; half < 2; half++, out += 4) {
-        veci pairs[8];
-        gather32(rows, offset + 32 * half, pairs);
-        for (int quarter = 0; quarter < 4; quarter++) {
-            UNROLL for (int c = 0; c < 8; c++) {
-                out[quarter].bytes[c] = and_bytes(pairs[c], 3);
-                pairs[c] = V(srli_epi32)(pairs[c], 2);
-            }
-        }
-    }
-}
+#define PANELS_TQ2_0 PART_OF(4, 8, 4, tq2_0)
+PART(tq2_0) { put_pairs(rows, offset, i, p, shared->low, out); }
 
 // Three times the bytes of v. Clang would make a product of the additions, which takes eight
 // instructions for bytes, so the first sum is hidden from it.
@@ -573,6 +564,7 @@ INLINE void scales_tq1_0(struct rows rows, int64_t offset, struct panel out[8]) 
     scales_tq2_0(rows, offset - 12, out); // the last two bytes of a block of 54 instead of 66
 }
 
+#define PANELS_TQ1_0 .part_panels = 1, .unpack = unpack_tq1_0
 INLINE void unpack_tq1_0(struct rows rows, int64_t offset, struct panel out[8]) {
     veci many[8], fewer[4], tail[4];
     scales_tq1_0(rows, offset, out);

@@ -44,7 +44,11 @@ struct strip {
 };
 
 struct format {
+    // See panel_x86.h. Either of both is NULL.
+    void (*part)(struct rows rows, int64_t offset, int i, int p, struct shared *shared,
+                 struct panel *out);
     void (*unpack)(struct rows rows, int64_t offset, struct panel *out);
+    int part_panels, direct_tokens;
     void (*scales)(struct rows rows, int64_t offset, struct panel *out); // of the panels alone
 #if BOOKS
     planes_fn *planes; // see grid_vbmi.h
@@ -65,6 +69,21 @@ struct format {
     int32_t block_panels; // 32-column groups in one block of the file
     enum act_extra extra;
 };
+
+// Unpacks the panels of a block.
+INLINE void unpack_block(struct format f, struct rows rows, int64_t offset, struct panel *out) {
+    if (f.unpack) {
+        f.unpack(rows, offset, out);
+        return;
+    }
+    struct shared shared;
+    f.scales(rows, offset, out);
+    ROLLED for (int i = 0; i < f.block_panels; i += f.part_panels) {
+        UNROLL for (int p = 0; p < f.part_panels; p++) {
+            f.part(rows, offset, i, p, &shared, out + i + p);
+        }
+    }
+}
 
 // Rows of quantised activations, of up to TOKENS tokens. Each has a pointer, since the tokens of an
 // expert do not lie at equal distances.
@@ -257,6 +276,41 @@ INLINE struct tile tile_at(const struct matmul_args *a, int64_t row_bytes, int64
     }
     t.rows = rows_at((const uint8_t *)a->weight + t.row * row_bytes, few ? 0 : row_bytes);
     return t;
+}
+
+// The scales of a panel without its bytes.
+INLINE struct panel scales_of(const struct panel *p, enum act_extra extra) {
+    struct panel out;
+    out.scale[0] = p->scale[0];
+    if (!act_has_parts(extra) || extra == ACT_HALF_PARTS) out.scale[1] = p->scale[1];
+    if (act_has_parts(extra)) out.parts[0] = p->parts[0];
+    if (extra == ACT_HALF_PARTS) out.parts[1] = p->parts[1];
+    return out;
+}
+
+// The products of a tile with n tokens (a constant, up to TOKENS) at x. Panels of types with parts
+// stay in registers: each is multiplied when it is made.
+INLINE void panels_tokens(const struct matmul_args *a, const struct tile *tile,
+                          const void *const *x, struct format f, int n, vecf *acc) {
+    const int64_t n_blocks = a->n_cols / (ACT_COLS * f.block_panels);
+    struct ahead ahead =
+        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->next);
+    struct acts acts = {.heads_at = a->n_cols};
+    UNROLL for (int t = 0; t < n; t++) acts.rows[t] = x[t];
+    UNROLL for (int t = 0; t < n; t++) acc[t] = V(setzero_ps)();
+    for (int64_t b = 0; b < n_blocks; b++) {
+        struct panel panels[8]; // of a type with parts their scales alone
+        struct shared shared;
+        (f.part ? f.scales : f.unpack)(tile->rows, b * f.block_bytes, panels);
+        ROLLED for (int i = 0; i < f.block_panels; i += f.part_panels) {
+            UNROLL for (int p = 0; p < f.part_panels; p++) {
+                struct panel panel = f.part ? scales_of(panels + i + p, f.extra) : panels[i + p];
+                prefetch_next(&ahead, ROWS * f.block_bytes / f.block_panels);
+                if (f.part) f.part(tile->rows, b * f.block_bytes, i, p, &shared, &panel);
+                dot_panel(&panel, &acts, b * f.block_panels + i + p, f.extra, n, acc);
+            }
+        }
+    }
 }
 
 // out = acc + bias + residual for one token. Rows of out often lie a multiple of 4096 bytes apart,
