@@ -154,6 +154,7 @@ struct shared {
 // head_name makes of the first 4 bytes of each row's block where these hold them, and EXTRA_NAME
 // says which sums of the activations its products need. Types without parts have an unpack_name,
 // which sets scales and bytes of all panels.
+//
 // PANELS_NAME: which function makes the panels of a type, for its struct format. Panels stay in
 // registers for up to so many tokens, with 512 and with 256 bits: more leave too few registers for
 // what the panels of a part share, and signed bytes of 256 bits take more of them.
@@ -279,10 +280,10 @@ INLINE void scales_q4_k(struct rows rows, int64_t offset, struct panel out[8]) {
     }
 }
 
-#define EXTRA_Q4_K ACT_SCALED_SUM
 // Low nibbles, or high ones.
 INLINE veci nibbles_of(veci q, int high) { return and_bytes(high ? V(srli_epi32)(q, 4) : q, 15); }
 
+#define EXTRA_Q4_K  ACT_SCALED_SUM
 #define PANELS_Q4_K PART_OF(2, 8, 4, q4_k)
 PART(q4_k) {
     veci *q = shared->low;
