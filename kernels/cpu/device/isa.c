@@ -72,8 +72,6 @@ static bool has_vbmi(void) {
 
 static bool has_avx512bf16(void) { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
 
-bool cpu_isa_pays(enum cpu_isa isa) { return isa != ISA_ZEN4 || __builtin_cpu_is("amd"); }
-
 bool cpu_has_isa(enum cpu_isa isa) {
     switch (isa) {
     case ISA_REF:
@@ -98,9 +96,13 @@ bool cpu_has_isa(enum cpu_isa isa) {
 bool cpu_has_isa(enum cpu_isa isa) { return isa == ISA_REF || isa == ISA_AUTO; }
 #endif
 
-#if !HAVE_X86
-bool cpu_isa_pays(enum cpu_isa isa) { return isa != ISA_ZEN4; }
+bool cpu_isa_pays(enum cpu_isa isa) {
+#if HAVE_X86
+    return isa != ISA_ZEN4 || __builtin_cpu_is("amd");
+#else
+    return isa != ISA_ZEN4;
 #endif
+}
 
 enum cpu_isa cpu_best_isa(void) {
     for (enum cpu_isa isa = ISA_AUTO; isa-- > ISA_REF;)

@@ -377,13 +377,13 @@ INLINE void unpack_columns(struct rows rows, int64_t offset, veci (*columns)(con
     }
 }
 
-#define PANELS_IQ3_XXS .part_panels = 1, .unpack = unpack_iq3_xxs
-#define PANELS_IQ3_S   .part_panels = 1, .unpack = unpack_iq3_s
-#define PANELS_IQ2_XXS .part_panels = 1, .unpack = unpack_iq2_xxs
-#define PANELS_IQ2_XS  .part_panels = 1, .unpack = unpack_iq2_xs
-#define PANELS_IQ2_S   .part_panels = 1, .unpack = unpack_iq2_s
-#define PANELS_IQ1_S   .part_panels = 1, .unpack = unpack_iq1_s
-#define PANELS_IQ1_M   .part_panels = 1, .unpack = unpack_iq1_m
+#define PANELS_IQ3_XXS BLOCKS_OF(iq3_xxs)
+#define PANELS_IQ3_S   BLOCKS_OF(iq3_s)
+#define PANELS_IQ2_XXS BLOCKS_OF(iq2_xxs)
+#define PANELS_IQ2_XS  BLOCKS_OF(iq2_xs)
+#define PANELS_IQ2_S   BLOCKS_OF(iq2_s)
+#define PANELS_IQ1_S   BLOCKS_OF(iq1_s)
+#define PANELS_IQ1_M   BLOCKS_OF(iq1_m)
 #define UNPACK(name)                                                                   \
     INLINE void unpack_##name(struct rows rows, int64_t offset, struct panel out[8]) { \
         scales_##name(rows, offset, out);                                              \

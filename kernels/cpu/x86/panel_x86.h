@@ -161,9 +161,11 @@ struct shared {
 #define PART_OF(panels, tokens_512, tokens_256, name)                             \
     .part_panels = (panels), .direct_tokens = WIDE ? (tokens_512) : (tokens_256), \
     .part = part_##name
-#define PART(name)                                                                                 \
-    INLINE void part_##name(struct rows rows, int64_t offset, int i, int p, struct shared *shared, \
-                            struct panel *out)
+#define BLOCKS_OF(name) .part_panels = 1, .unpack = unpack_##name
+#define UNUSED          __attribute__((unused))
+#define PART(name)                                                                        \
+    INLINE void part_##name(struct rows rows, int64_t offset, UNUSED int i, UNUSED int p, \
+                            UNUSED struct shared *shared, struct panel *out)
 
 #define EXTRA_Q4_0 ACT_SCALED_SUM
 INLINE void head_q4_0(veci head, struct panel *out) {
@@ -177,7 +179,6 @@ INLINE void scales_q4_0(struct rows rows, int64_t offset, struct panel *out) {
 
 #define PANELS_Q4_0 PART_OF(1, 8, 4, q4_0)
 PART(q4_0) {
-    (void)i, (void)p, (void)shared;
     veci q[4];
     gather16(rows, offset + 2, q);
     put_nibbles(q, out);
@@ -195,7 +196,6 @@ INLINE void scales_q4_1(struct rows rows, int64_t offset, struct panel *out) {
 
 #define PANELS_Q4_1 PART_OF(1, 8, 4, q4_1)
 PART(q4_1) {
-    (void)i, (void)p, (void)shared;
     veci q[4];
     gather16(rows, offset + 4, q);
     put_nibbles(q, out);
@@ -213,7 +213,6 @@ INLINE void scales_q5_0(struct rows rows, int64_t offset, struct panel *out) {
 
 #define PANELS_Q5_0 PART_OF(1, 8, 4, q5_0)
 PART(q5_0) {
-    (void)i, (void)p, (void)shared;
     veci head[4], q[4];
     gather16(rows, offset, head);
     gather16(rows, offset + 6, q);
@@ -228,7 +227,6 @@ INLINE void scales_q5_1(struct rows rows, int64_t offset, struct panel *out) {
 
 #define PANELS_Q5_1 PART_OF(1, 8, 4, q5_1)
 PART(q5_1) {
-    (void)i, (void)p, (void)shared;
     veci head[4], q[4];
     gather16(rows, offset, head);
     gather16(rows, offset + 8, q);
@@ -248,7 +246,6 @@ INLINE void scales_q8_0(struct rows rows, int64_t offset, struct panel *out) {
 
 #define PANELS_Q8_0 PART_OF(1, 8, 4, q8_0)
 PART(q8_0) {
-    (void)i, (void)p, (void)shared;
     gather32(rows, offset + 2, out->bytes);
 #if !SIGNED_BYTES
     UNROLL for (int c = 0; c < 8; c++) {
@@ -360,7 +357,6 @@ INLINE void scales_iq4_nl(struct rows rows, int64_t offset, struct panel *out) {
 
 #define PANELS_IQ4_NL PART_OF(1, 8, 0, iq4_nl)
 PART(iq4_nl) {
-    (void)i, (void)p, (void)shared;
     veci q[4];
     gather16(rows, offset + 2, q);
     put_uneven(q, out);
@@ -389,7 +385,6 @@ INLINE void scales_mxfp4(struct rows rows, int64_t offset, struct panel *out) {
 
 #define PANELS_MXFP4 PART_OF(1, 8, 4, mxfp4)
 PART(mxfp4) {
-    (void)i, (void)p, (void)shared;
     veci q[4];
     gather16(rows, offset + 1, q);
     put_nibbles(q, out);
@@ -412,7 +407,6 @@ INLINE void scales_iq4_xs(struct rows rows, int64_t offset, struct panel out[8])
 
 #define PANELS_IQ4_XS PART_OF(1, 8, 0, iq4_xs)
 PART(iq4_xs) {
-    (void)p, (void)shared;
     veci q[4];
     gather16(rows, offset + 8 + 16 * i, q);
     put_uneven(q, out);
@@ -565,7 +559,7 @@ INLINE void scales_tq1_0(struct rows rows, int64_t offset, struct panel out[8]) 
     scales_tq2_0(rows, offset - 12, out); // the last two bytes of a block of 54 instead of 66
 }
 
-#define PANELS_TQ1_0 .part_panels = 1, .unpack = unpack_tq1_0
+#define PANELS_TQ1_0 BLOCKS_OF(tq1_0)
 INLINE void unpack_tq1_0(struct rows rows, int64_t offset, struct panel out[8]) {
     veci many[8], fewer[4], tail[4];
     scales_tq1_0(rows, offset, out);

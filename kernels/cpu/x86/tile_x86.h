@@ -79,7 +79,7 @@ INLINE void unpack_block(struct format f, struct rows rows, int64_t offset, stru
     }
     struct shared shared;
     f.scales(rows, offset, out);
-    ROLLED for (int i = 0; i < f.block_panels; i += f.part_panels) {
+    for (int i = 0; i < f.block_panels; i += f.part_panels) {
         UNROLL for (int p = 0; p < f.part_panels; p++) {
             f.part(rows, offset, i, p, &shared, out + i + p);
         }
@@ -303,7 +303,7 @@ INLINE void panels_tokens(const struct matmul_args *a, const struct tile *tile,
         struct panel panels[8]; // of a type with parts their scales alone
         struct shared shared;
         (f.part ? f.scales : f.unpack)(tile->rows, b * f.block_bytes, panels);
-        ROLLED for (int i = 0; i < f.block_panels; i += f.part_panels) {
+        for (int i = 0; i < f.block_panels; i += f.part_panels) {
             UNROLL for (int p = 0; p < f.part_panels; p++) {
                 struct panel panel = f.part ? scales_of(panels + i + p, f.extra) : panels[i + p];
                 prefetch_next(&ahead, ROWS * f.block_bytes / f.block_panels);
