@@ -61,7 +61,9 @@ struct __half {
     uint16_t bits;
 };
 DEVICE_FN float __half2float(__half h) { return _cvtsh_ss(h.bits); }
-DEVICE_FN __half __float2half(float f) { return __half{_cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT)}; }
+DEVICE_FN __half __float2half(float f) { // any NaN becomes 0x7fff, as on an H100
+    return __half{f == f ? _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT) : (unsigned short)0x7fff};
+}
 
 // ---- Arithmetic --------------------------------------------------------------------------------
 
