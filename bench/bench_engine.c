@@ -2,8 +2,9 @@
  * limit of memory.
  *
  *   bench_engine [-m MODEL] [-p PROMPT_TOKENS] [-n TOKENS] [-r REPEATS] [-t THREADS] [-i ISA]
- *                [-d DEVICE] [-g GPU_LAYERS]
+ *                [-d DEVICE] [-g GPU_LAYERS] [-c FOLDER]
  *
+ * Plans with the rates that FOLDER keeps, else with those of the nearest known machine.
  * Makes one run that does not count, then REPEATS of each test, all from an empty KV cache as
  * llama-bench does. Prints one JSON line per test: median, least and most tokens/s, and for decode
  * the bytes of weights read per second beside the best rate at which as many threads read memory
@@ -114,7 +115,7 @@ int main(int argc, char **argv) {
         .workload = {.kv_type_k = DTYPE_F16, .kv_type_v = DTYPE_F16},
     };
     o.drivers = device_drivers(&o.n_drivers);
-    for (int flag; (flag = getopt(argc, argv, "m:p:n:r:t:i:d:g:")) != -1;) {
+    for (int flag; (flag = getopt(argc, argv, "m:p:n:r:t:i:d:g:c:")) != -1;) {
         switch (flag) {
         case 'm': o.model_path = optarg; break;
         case 'p': b.n_prompt = atoi(optarg); break;
@@ -123,12 +124,13 @@ int main(int argc, char **argv) {
         case 't': o.cpu.n_threads = atoi(optarg); break;
         case 'd': o.device_spec = optarg; break;
         case 'g': o.constraints.gpu_layers = atoi(optarg); break;
+        case 'c': o.cache_path = optarg; break;
         case 'i':
             if (cpu_isa_parse(optarg, &o.cpu.isa)) break; // fall through
         default:
             fprintf(stderr,
                     "usage: %s [-m MODEL] [-p N] [-n N] [-r N] [-t N] [-i ISA] [-d DEVICE] "
-                    "[-g LAYERS]\n",
+                    "[-g LAYERS] [-c FOLDER]\n",
                     argv[0]);
             return 2;
         }

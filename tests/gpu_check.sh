@@ -269,16 +269,18 @@ if has_part right; then
     fi
 fi
 
-# Sanitizers slow kernels down by tens: small shapes of every op, quantised ones too.
+# Sanitizers slow kernels down by tens: small shapes of every op, quantised ones too. The driver is
+# asked for each kernel in every module, and memcheck takes a no for an error unless told otherwise.
 if has_part sanitizers; then
     if command -v compute-sanitizer >/dev/null; then
         # shellcheck disable=SC2086
         for tool in memcheck racecheck synccheck initcheck; do
-            step $tool 400 compute-sanitizer --tool $tool --error-exitcode 9 "$check_ops" --quick \
+            [ $tool = memcheck ] && set -- --report-api-errors no || set --
+            step $tool 400 compute-sanitizer --tool $tool "$@" --error-exitcode 9 "$check_ops" --quick \
                 $only_op --device "$(with "$DEVICE" graphs=0)"
         done
         [ -f "$SCRATCH/mixed.gguf" ] && step memcheck_model 300 compute-sanitizer --tool memcheck \
-            --error-exitcode 9 "$tandem" run -m "$SCRATCH/mixed.gguf" -p 'a b c d e f g h i j' -n 2 -c 256 \
+            --report-api-errors no --error-exitcode 9 "$tandem" run -m "$SCRATCH/mixed.gguf" -p 'a b c d e f g h i j' -n 2 -c 256 \
             -q -ngl all --device "$(with "$DEVICE" graphs=0)"
     else
         skip sanitizers 'compute-sanitizer is not here'
@@ -286,6 +288,14 @@ if has_part sanitizers; then
 fi
 
 # ---- Fast ----------------------------------------------------------------------------------------
+
+# Plans are made with the rates of this machine, as they are for its user.
+calibrated=0
+calibrate() {
+    [ $calibrated = 1 ] && return 0
+    step calibrate 60 "$tandem" calibrate --device "$DEVICE" --json --machine-out "$SCRATCH/machine.json" -q
+    calibrated=1
+}
 
 made=0
 make_speed_model() {
@@ -308,9 +318,10 @@ kernel_times() { # name, tokens as bench takes them
 }
 measure_engine() {
     make_speed_model || return
+    calibrate
     for i in default $images; do
         step "engine$(of_image $i)" 240 "$bench_engine" -m "$SCRATCH/speed.gguf" -d "$(on_image $i)" \
-            -g 999999 -p $prompt_tokens -n $new_tokens -r $repeats
+            -c "$XDG_CACHE_HOME/tandem" -g 999999 -p $prompt_tokens -n $new_tokens -r $repeats
     done
     # Where the time of a prompt and of a token goes: each launch by itself, between two events.
     if [ "${DEVICE%%:*}" = cuda ]; then
@@ -350,7 +361,7 @@ measure_strategies() {
         --vram "$((half > 4 ? half : 4))M" $strategies -o jsonl -q
 }
 measure_plans() {
-    step calibrate 60 "$tandem" calibrate --device "$DEVICE" --json --machine-out "$SCRATCH/machine.json" -q
+    calibrate
     make_speed_model || return
     measure_strategies dense "$SCRATCH/speed.gguf"
     if [ "$DRY" = 1 ]; then experts='layers=2 embd=256 ff=256 heads=4 kv=2 vocab=512 experts=8 used=2'
