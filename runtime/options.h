@@ -31,6 +31,7 @@ struct engine_options {
     const char *plan_path;  // a plan file to replay: replaces workload and all of constraints
                             // but the memory limits; may be NULL
     const char *cache_path; // folder in which calibrations are kept; NULL: none is read or written
+    bool no_counting;       // experts are planned as texts chose them, but these tokens are no text
     bool calibrate;         // measure first if no calibration is kept, but for plans of which the
                             // options decide all (plan_path, -ngl)
     uint64_t calibrate_limit_ns; // time for that, 0: as calibrate.h says

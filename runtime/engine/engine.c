@@ -235,13 +235,15 @@ static enum status allocate(struct engine *en, const struct engine_options *o, s
     return OK;
 }
 
-// Counts the different experts of prompts where what is counted can be kept.
+// Counts the different experts of prompts where what is counted can be kept. Without counting, the
+// next engine plans as this one did.
 static enum status open_counts(struct engine *en, const struct engine_options *o, struct err *e) {
     expert_counts_init(&en->counts, &en->shape);
     if (!o->cache_path || !en->shape.n_experts) return OK;
+    expert_counts_load(&en->counts, o->cache_path, &en->shape);
+    if (o->no_counting) return OK;
     en->counts_path = mem_text(o->cache_path, strlen(o->cache_path));
     if (!en->counts_path) return err_memory(e, strlen(o->cache_path), "a path");
-    expert_counts_load(&en->counts, en->counts_path, &en->shape);
     en->pipeline.counts = &en->counts;
     return OK;
 }

@@ -16,8 +16,10 @@ static uint64_t clock_of_machine(void *context) {
 
 enum status bench_engine_open(struct bench_engine *b, const struct engine_options *options,
                               int32_t n_batch, struct err *e) {
+    struct engine_options own = *options;
+    own.no_counting = true;
     *b = (struct bench_engine){.now_ns = clock_of_machine};
-    if (engine_open(&b->engine, options, e)) return e->status;
+    if (engine_open(&b->engine, &own, e)) return e->status;
     const int32_t n_ctx = engine_workload(b->engine)->n_ctx;
     b->n_batch = n_batch < n_ctx ? n_batch : n_ctx;
     b->items = mem_alloc((size_t)b->n_batch, sizeof *b->items);

@@ -131,7 +131,7 @@ static void test_damaged(void **state) {
 }
 
 // Runs prompts of a tiny model, and returns the exponent that it was planned with.
-static double run_model(const struct fixture *f, int n_prompts) {
+static double run_model(const struct fixture *f, int n_prompts, bool no_counting) {
     const struct engine_options o = {.model_path = f->model,
                                      .device_spec = "none",
                                      .cpu = {.isa = ISA_AUTO, .n_threads = 1},
@@ -141,7 +141,8 @@ static double run_model(const struct fixture *f, int n_prompts) {
                                                   .n_sessions = 2,
                                                   .max_logits = 2},
                                      .constraints = {.gpu_layers = 0},
-                                     .cache_path = f->folder};
+                                     .cache_path = f->folder,
+                                     .no_counting = no_counting};
     struct batch_item items[N_PROMPT];
     struct session *s[2];
     struct engine *en;
@@ -168,9 +169,11 @@ static void test_engine_counts(void **state) {
     const struct tiny_model tiny = {
         .architecture = "qwen3moe", .normed = true, .n_experts = 16, .n_layers = 3, .seed = 5};
     tiny_model_write(&tiny, f->model);
-    assert_true(run_model(f, 40) == 0);
-    const double exponent = run_model(f, 0);
+    assert_true(run_model(f, 40, true) == 0);
+    assert_true(run_model(f, 40, false) == 0); // nothing was kept
+    const double exponent = run_model(f, 1, true);
     assert_true(exponent > 0.2 && exponent <= 1);
+    assert_true(run_model(f, 0, false) == exponent);
     char command[128];
     int n_tokens = 0, n = 0, chosen = 0;
     snprintf(command, sizeof command, "cat %s/experts-*.txt", f->folder);
