@@ -414,6 +414,14 @@ static enum status measure_device(struct calibrator *c, int d, double share, str
 
 // ---- Opening devices ----------------------------------------------------------------------------
 
+// Rows and columns of a matrix of which each lane gets 512 Ki weights, as of a model's: a lane that
+// gets fewer ends before the last one has begun. At most 4096.
+static int32_t size_for_lanes(int32_t n_lanes) {
+    int32_t size = 1024;
+    while (size < 4096 && (int64_t)size * size < (int64_t)n_lanes << 19) size *= 2;
+    return size;
+}
+
 // Chooses rows and columns of the matrices: large enough to keep the device busy, small enough for
 // the time limit.
 static enum status choose_size(struct calibrator *c, struct device *device, void *pool,
@@ -428,9 +436,12 @@ static enum status choose_size(struct calibrator *c, struct device *device, void
         status = rig_time(&rig, &c->watch, &job, &us, e);
     }
     rig_close(&rig);
+    const bool is_host = device->info.is_host;
     *size = us > 10e3 ? PROBE_SIZE / 2 : PROBE_SIZE;
-    if (us < 300 && pool_bytes >= 64 << 20) *size = device->info.is_host ? 1024 : 2048;
-    if (us < 8 && pool_bytes >= POOL_LEAST && !device->info.is_host) *size = 8192;
+    if (us < 300 && pool_bytes >= 64 << 20) *size = is_host ? 1024 : 2048;
+    if (us < 300 && pool_bytes >= POOL_LEAST && is_host)
+        *size = size_for_lanes(device->info.n_lanes);
+    if (us < 8 && pool_bytes >= POOL_LEAST && !is_host) *size = 8192;
     return status;
 }
 
@@ -473,7 +484,9 @@ static enum status measure_team(struct calibrator *c, int32_t n, int32_t prefill
     struct rig rig = {0};
     double us;
     if (open_cpu(c, n, prefill, e)) return e->status;
-    enum status status = rig_open(&rig, c->cpu, c->pool, c->pool_bytes, PROBE_SIZE * 4, e);
+    int32_t size = c->pool_bytes >= POOL_LEAST ? size_for_lanes(n) : 0;
+    if (size < PROBE_SIZE * 4) size = PROBE_SIZE * 4;
+    enum status status = rig_open(&rig, c->cpu, c->pool, c->pool_bytes, size, e);
     if (!status) {
         const struct job job = rig_matmul(&rig, MOST_USED, 1, 0);
         status = rig_time(&rig, &c->watch, &job, &us, e);
