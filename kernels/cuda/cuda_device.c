@@ -17,8 +17,7 @@
 
 enum {
     ALIGN_BYTES = 256,
-    OLDEST_ARCH = 61,       // the first with integer dot products
-    TENSOR_CORES_ARCH = 75, // the first with the matrix instructions that the kernels use
+    OLDEST_ARCH = 61, // the first with integer dot products
 };
 
 // Free memory that stays unused, for graphs that the driver builds later, for the partial results
@@ -360,12 +359,15 @@ static enum status open_parts(struct cuda_device *cuda, const struct cuda_option
     cuda->context = context;
     code = cuda->driver.context_set(context);
     if (cuda_check(&cuda->driver, code, e, "%s: entering its context", name)) return e->status;
-    const struct cuda_program_options wanted = {cuda->arch, *o->image ? o->image : NULL, name,
-                                                cuda->log};
+    const struct cuda_program_options wanted = {.arch = cuda->arch,
+                                                .tensor_cores = !o->no_tensor_cores &&
+                                                                has_tensor_cores(cuda->arch, name),
+                                                .only = *o->image ? o->image : NULL,
+                                                .device = name,
+                                                .log = cuda->log};
     if (cuda_program_open(&cuda->program, &cuda->driver, &wanted, e))
         return err_context(e, "%s", name);
-    cuda->tensor_cores = !o->no_tensor_cores && has_tensor_cores(cuda->arch, name) &&
-                         cuda->program.arch >= TENSOR_CORES_ARCH;
+    cuda->tensor_cores = cuda->program.tensor_cores;
     if (cuda_clock_open(cuda, e) || warm_up(cuda, e) || cuda_flags_open(cuda, e) ||
         cuda_clock_start(cuda, e) ||
         (o->times && cuda_times_open(&cuda->times, &cuda->driver, e)) || read_memory(cuda, e))

@@ -80,14 +80,36 @@ static enum status load_module(struct cuda_program *program, const struct cuda_d
                    cuda_error_name(driver, code), *text ? ": " : "", text);
 }
 
-// Finds every kernel and asks for its registers, so that a driver that loads kernels one by one has
-// loaded all before the free memory is read.
+// Tiles with and without tensor cores exclude each other and take most of the time to translate: 9
+// of 32 s on a host of an H100. Files and kernels of either kind have its instruction in the name.
+static bool is_of_others(const struct cuda_program *program, const char *name) {
+    return strstr(name, program->tensor_cores ? "_dp4a" : "_mma") != NULL;
+}
+
+// Floats have the same tiles everywhere.
+static bool is_needed(const struct cuda_program *program, enum cuda_kernel k) {
+    static const bool floats[KERNEL_COUNT] = {
+#define ALWAYS_FLOATS(name)                                               \
+    [KERNEL_gemm_dp4a_##name] = true, [KERNEL_narrow_dp4a_##name] = true, \
+    [KERNEL_experts_dp4a_##name] = true,
+#define ALWAYS_HALVES(name)
+#define ALWAYS_BYTES(name)
+#define WEIGHT(NAME, name, KIND, ...) ALWAYS_##KIND(name)
+#include "kernels/weights.def"
+#undef WEIGHT
+    };
+    return floats[k] || !is_of_others(program, cuda_kernel_name(k));
+}
+
+// Finds every kernel that this device runs and asks for its registers, so that a driver that loads
+// kernels one by one has loaded all before the free memory is read.
 static enum status find_kernels(struct cuda_program *program, const struct cuda_driver *driver,
                                 const char *target, struct err *e) {
     for (int k = 0; k < KERNEL_COUNT; k++) {
         int threads = 0;
         unsigned code = DRIVER_SUCCESS;
         program->kernels[k] = NULL;
+        if (!is_needed(program, (enum cuda_kernel)k)) continue;
         for (int m = 0; m < program->n_modules && !program->kernels[k]; m++)
             code = driver->module_function(&program->kernels[k], program->modules[m],
                                            cuda_kernel_name((enum cuda_kernel)k));
@@ -106,7 +128,7 @@ static void unload(struct cuda_program *program, const struct cuda_driver *drive
         (void)driver->module_unload(program->modules[--program->n_modules]);
 }
 
-// Loads all images of the target whose first one is given.
+// Loads the images of the target whose first one is given, but those for other devices.
 static enum status load_target(struct cuda_program *program, const struct cuda_driver *driver,
                                const struct image *first, const struct cuda_program_options *o,
                                struct err *e) {
@@ -114,8 +136,10 @@ static enum status load_target(struct cuda_program *program, const struct cuda_d
     const uint64_t start_ns = clock_ns();
     bool told = !first->ptx;
     enum status status = OK;
+    program->tensor_cores = o->tensor_cores && first->arch >= TENSOR_CORES_ARCH;
     for (const struct image *i = first; i < end && !status; i++) {
         if (strcmp(i->target, first->target) != 0) break;
+        if (is_of_others(program, i->file)) continue;
         ASSERT(program->n_modules < CUDA_MODULES_MAX);
         status = load_module(program, driver, i, e);
         if (told || clock_ns() - start_ns < CUDA_TRANSLATION_NS) continue;

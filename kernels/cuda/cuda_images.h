@@ -25,6 +25,8 @@ struct cuda_program {
     struct CUmod_st *modules[CUDA_MODULES_MAX];
     int n_modules;
     struct CUfunc_st *kernels[KERNEL_COUNT];
+    bool tensor_cores;  // they are used: kernels for devices without them are NULL, else kernels
+                        // that need them
     int arch;           // of the target: 75 for "sm_75" and "compute_75"
     char target[24];    // its name
     char refused[1024]; // "sm_90: made for another GPU; ...": the other targets and why each was
@@ -33,8 +35,11 @@ struct cuda_program {
 
 #define CUDA_TRANSLATION_NS UINT64_C(1000000000)
 
+enum { TENSOR_CORES_ARCH = 75 }; // the first with the matrix instructions that the kernels use
+
 struct cuda_program_options {
     int arch;              // compute capability of the device: 75 is 7.5
+    bool tensor_cores;     // use them, where the target can
     const char *only;      // the single target to try, or NULL
     const char *device;    // its name
     const struct log *log; // borrowed during the call, may be NULL

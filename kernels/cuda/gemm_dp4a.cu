@@ -1,6 +1,7 @@
 /* gemm_dp4a.cu: gemm_dp4a_<type>, a weight times more than MATVEC_TOKENS tokens on devices without
- * tensor cores (6.1, and 7.5 of the 16xx cards), for F32 on every device. experts_dp4a_<type>, the
- * same for the pairs of experts: grid (expert_tiles, row tiles), see rows.cuh.
+ * tensor cores (6.1, and 7.5 of the 16xx cards), which alone load this file. experts_dp4a_<type>,
+ * the same for the pairs of experts: grid (expert_tiles, row tiles), see rows.cuh. F32:
+ * gemm_floats.cu.
  *
  * Grid (token tiles, row tiles) of 64 x 64; see gemm_dp4a.cuh. 20 KiB of shared memory. n_cols a
  * multiple of 32 for quantised types, any for others. Differs in rounding from matmul_vec_<type>,
@@ -16,6 +17,9 @@
         experts_dp4a_##type(const struct experts_params p) {                                     \
         gemm<expert_rows, __VA_ARGS__>(p);                                                       \
     }
-#define WEIGHT(NAME, name, KIND, ...) GEMM_KERNELS(name, DP4A_##KIND(name, GEMM_TOKENS))
+#define GEMM_FLOATS(name)
+#define GEMM_HALVES(name)             GEMM_KERNELS(name, DP4A_HALVES(name, GEMM_TOKENS))
+#define GEMM_BYTES(name)              GEMM_KERNELS(name, DP4A_BYTES(name, GEMM_TOKENS))
+#define WEIGHT(NAME, name, KIND, ...) GEMM_##KIND(name)
 #include "kernels/weights.def"
 #undef WEIGHT

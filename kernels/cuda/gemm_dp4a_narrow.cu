@@ -1,5 +1,6 @@
 /* gemm_dp4a_narrow.cu: narrow_dp4a_<type>, a weight times 9 to 32 tokens without tensor cores, or
- * more where full tiles would keep few multiprocessors busy; for F32 on every device.
+ * more where full tiles would keep few multiprocessors busy; devices with tensor cores do not load
+ * this file. F32: gemm_floats.cu.
  *
  * Grid (token tiles, row tiles, splits) of 32 tokens x 64 rows; see gemm_dp4a.cuh. Each split
  * multiplies a run of the columns; with several, gemm_merge.cu adds their sums up. 16 KiB of shared
@@ -17,6 +18,9 @@ static constexpr int BLOCKS = CUDA_ARCH < 800 ? 0 : 4;
         narrow_dp4a_##type(const struct narrow_params p) { \
         gemm<narrow_rows, __VA_ARGS__>(p);                 \
     }
-#define WEIGHT(NAME, name, KIND, ...) NARROW_DP4A(name, DP4A_##KIND(name, GEMM_NARROW_TOKENS))
+#define NARROW_FLOATS(name)
+#define NARROW_HALVES(name)           NARROW_DP4A(name, DP4A_HALVES(name, GEMM_NARROW_TOKENS))
+#define NARROW_BYTES(name)            NARROW_DP4A(name, DP4A_BYTES(name, GEMM_NARROW_TOKENS))
+#define WEIGHT(NAME, name, KIND, ...) NARROW_##KIND(name)
 #include "kernels/weights.def"
 #undef WEIGHT
