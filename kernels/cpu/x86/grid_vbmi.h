@@ -240,19 +240,22 @@ INLINE void planes_iq3_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]
 
 // ---- Integers of a type's groups ----------------------------------------------------------------
 
-// BOOK_NAME: how planes lie, and how a block's scale d becomes that of a group with nibble n, which
-// is d factor odd[n]; the group's offset is that times the first offset, or the second from n = 8
-// on.
+// BOOK_NAME: how many tokens look codes up together at most (QUAD_TOKENS), how planes lie, and how
+// a block's scale d becomes that of a group with nibble n, which is d factor odd[n]; the group's
+// offset is that times the first offset, or the second from n = 8 on.
 static const float ODD_16[16] = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
 static const float ODD_8[16] = {1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15};
-#define BOOK_IQ2_XXS .planes_order = BY_EIGHTS, .factor = 0.125F, .odd = ODD_16
-#define BOOK_IQ2_XS  .planes_order = BY_HALVES, .factor = 0.125F, .odd = ODD_16
-#define BOOK_IQ2_S   .planes_order = BY_HALVES, .factor = 0.125F, .odd = ODD_16
-#define BOOK_IQ3_XXS .planes_order = BY_FOURS, .factor = 0.25F, .odd = ODD_16
-#define BOOK_IQ3_S   .planes_order = BY_FOURS, .factor = 1, .odd = ODD_16, .offsets = {-15, -15}
-#define BOOK_IQ1_S \
-    .planes_order = BY_HALVES, .factor = 1, .odd = ODD_8, .offsets = {-0.875F, -1.125F}
-#define BOOK_IQ1_M .planes_order = BY_HALVES, .factor = 0.25F, .offsets = {-4.5F, -4.5F}
+#define BOOK_IQ2_XXS .direct_tokens = 4, .planes_order = BY_EIGHTS, .factor = 0.125F, .odd = ODD_16
+#define BOOK_IQ2_XS  .direct_tokens = 3, .planes_order = BY_HALVES, .factor = 0.125F, .odd = ODD_16
+#define BOOK_IQ2_S   .direct_tokens = 3, .planes_order = BY_HALVES, .factor = 0.125F, .odd = ODD_16
+#define BOOK_IQ3_XXS .direct_tokens = 4, .planes_order = BY_FOURS, .factor = 0.25F, .odd = ODD_16
+#define BOOK_IQ3_S \
+    .direct_tokens = 4, .planes_order = BY_FOURS, .factor = 1, .odd = ODD_16, .offsets = {-15, -15}
+#define BOOK_IQ1_S                                                            \
+    .direct_tokens = 4, .planes_order = BY_HALVES, .factor = 1, .odd = ODD_8, \
+    .offsets = {-0.875F, -1.125F}
+#define BOOK_IQ1_M \
+    .direct_tokens = 4, .planes_order = BY_HALVES, .factor = 0.25F, .offsets = {-4.5F, -4.5F}
 
 // Each nibbles_name gives, in the lowest four bits of the lanes of two rows' sums, the integers of
 // groups that make their scales, or those of both halves of groups. Other bits are any.

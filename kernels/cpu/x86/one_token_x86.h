@@ -1,10 +1,13 @@
-/* one_token_x86.h: a tile of block-quantised weights times one token.
+/* one_token_x86.h: a tile of block-quantised weights times one token, or with codebooks a few.
  *
  * Four rows at a time are multiplied as they lie, 2048 columns of each, the next four after them
  * (row_x86.h); the exact sums (4 or 8 KiB) become lanes of rows afterwards and are scaled as those
  * of panels are. With 512 bits the scales of blocks of 32 are taken out of the rows while these are
  * multiplied. Other nibbles in rows up to SHORT_ROW are multiplied by panels in registers, and so
  * are pairs of bits in all rows (strips_token), with VNNI also digits in base 3 (digits_token).
+ *
+ * Codebooks take longer to look up than to multiply, so up to QUAD_TOKENS tokens share what is
+ * looked up, each with sums of its own.
  *
  * Tried and lost, GB/s of Q4_K and Q8_0 with 2048 columns: prefetches of the same columns of the
  * next four rows, in four streams, into the first-level cache (Zen 4: 10 and 11 where one stream
@@ -27,6 +30,7 @@
 enum {
     SHORT_ROW = 2048,
     CHUNK_BLOCKS = 64,     // blocks of each row that it takes at once: 2048 columns
+    QUAD_TOKENS = 4,       // tokens that look codebooks up together
     NEAR_BYTES = 24 << 10, // of a tile that the first-level cache holds twice
 };
 
@@ -179,27 +183,40 @@ INLINE veci pack_sum(veci sum, veci nibbles) {
                                      0xca);
 }
 
-// The sums of two pairs of rows in a step of the chunk, 256 columns: in lanes as turn_sums wants
-// them, with what scales them. The dots of both pairs take turns, so that they do not wait for each
-// other.
-INLINE void sums_of_pairs(const struct chunk *c, struct quad rows, int64_t step, struct format f,
-                          veci out[2][2]) {
-    const bool parts = f.extra == ACT_HALF_PARTS, fours = f.planes_order == BY_FOURS;
-    const veci *starts = c->starts[step];
-    veci planes[2][PLANES], halves[2][2];
+// The planes of two pairs of rows in a step of a chunk, 256 columns, and what scales their sums.
+struct pairs {
+    struct quad rows;
+    veci planes[2][PLANES], nibbles[2][2];
+};
+
+INLINE void read_pairs(struct quad rows, struct format f, struct pairs *out) {
+    out->rows = rows;
     UNROLL for (int i = 0; i < 2; i++) {
         const uint8_t *at = rows.at + 2 * i * rows.stride;
         prefetch_beside(rows, 2 * i, 0, 1, NULL);
-        f.planes(at, at + rows.stride, planes[i]);
+        f.planes(at, at + rows.stride, out->planes[i]);
         prefetch_beside(rows, 2 * i + 1, 0, 1, NULL);
+    }
+}
+
+// Their sums with the chunk's token: in lanes as turn_sums wants them, with the nibbles, which the
+// first token reads behind its dots. The dots of both pairs take turns, so that they do not wait
+// for each other.
+INLINE void sums_of_pairs(const struct chunk *c, struct pairs *pairs, bool first, int64_t step,
+                          struct format f, veci out[2][2]) {
+    const bool parts = f.extra == ACT_HALF_PARTS, fours = f.planes_order == BY_FOURS;
+    const veci *starts = c->starts[step];
+    veci halves[2][2];
+    UNROLL for (int i = 0; i < 2; i++) {
         halves[i][0] = parts ? V_SI(setzero)() : starts[0];
         halves[i][1] = parts ? V_SI(setzero)() : starts[fours ? 0 : 1];
     }
-    dot_planes(planes, c->planes + step * 256, f.planes_order, halves);
+    dot_planes(pairs->planes, c->planes + step * 256, f.planes_order, halves);
     UNROLL for (int i = 0; i < 2; i++) {
-        const uint8_t *at = rows.at + 2 * i * rows.stride;
-        veci nibbles[2];
-        f.nibbles(at, at + rows.stride, nibbles);
+        const int64_t stride = pairs->rows.stride;
+        const uint8_t *at = pairs->rows.at + 2 * i * stride;
+        veci *nibbles = pairs->nibbles[i];
+        if (first) f.nibbles(at, at + stride, nibbles);
         if (parts) {
             out[0][i] = V(madd_epi16)(pair_lanes(halves[i][0], halves[i][1]), nibbles[0]);
             out[1][i] = V(madd_epi16)(starts[0], nibbles[0]);
@@ -214,17 +231,22 @@ INLINE void sums_of_pairs(const struct chunk *c, struct quad rows, int64_t step,
     }
 }
 
-// The sums of a step from block b of the chunk on: 256 columns.
-INLINE void step_sums(struct chunk *c, struct quad rows, int64_t b, int64_t k, int q,
+// The sums of n tokens, a chunk for each, in a step from block b on: 256 columns.
+INLINE void step_sums(struct chunk *c, int n, struct quad rows, int64_t b, int64_t k,
                       struct format f) {
+    const int q = rows.number;
     const int64_t step = b / STEP_BLOCKS;
-    const int n = act_has_halves(f.extra) ? 2 : 1;
-    veci sums[2][2], turned[2];
-    sums_of_pairs(c, rows, step, f, sums);
-    UNROLL for (int i = 0; i < n; i++) {
-        turn_sums(sums[i], f.planes_order, turned);
-        c->sums[i][k][q] = turned[0];
-        c->sums[i][k + 1][q] = turned[1];
+    const int n_sums = act_has_halves(f.extra) ? 2 : 1;
+    struct pairs pairs;
+    read_pairs(rows, f, &pairs);
+    UNROLL for (int t = 0; t < n; t++) {
+        veci sums[2][2], turned[2];
+        sums_of_pairs(c + t, &pairs, t == 0, step, f, sums);
+        UNROLL for (int i = 0; i < n_sums; i++) {
+            turn_sums(sums[i], f.planes_order, turned);
+            c[t].sums[i][k][q] = turned[0];
+            c[t].sums[i][k + 1][q] = turned[1];
+        }
     }
     UNROLL for (int r = 0; r < 4; r++) {
         const uint8_t *at = rows.at + r * rows.stride;
@@ -240,9 +262,11 @@ INLINE void begin_chunk(struct chunk *c, struct format f) {
     }
 }
 #else
-INLINE void step_sums(struct chunk *c, struct quad rows, int64_t b, int64_t k, int q,
+INLINE void step_sums(struct chunk *c, int n, struct quad rows, int64_t b, int64_t k,
                       struct format f) {
+    const int q = rows.number;
     const int8_t *x = c->x + b * ACT_COLS;
+    (void)n; // 1
     UNROLL for (int i = 0; i < STEP_BLOCKS / QUAD_BLOCKS; i++) {
         veci halves[2];
 #if WIDE
@@ -268,8 +292,8 @@ INLINE int64_t step_at(const struct chunk *c, int64_t start) {
     return start < last ? start : last;
 }
 
-// Fills the sums of quad q.
-INLINE void quad_sums(struct chunk *c, struct quad rows, int q, struct format f,
+// Fills the sums of a quad.
+INLINE void quad_sums(struct chunk *c, int n, struct quad rows, struct format f,
                       struct ahead *ahead) {
     for (int64_t start = 0, k = 0; start < c->n_blocks; start += STEP_BLOCKS) {
         const int64_t b = step_at(c, start);
@@ -279,26 +303,27 @@ INLINE void quad_sums(struct chunk *c, struct quad rows, int q, struct format f,
         if (!BOOKS) __asm__("" : "+r"(at.next)); // hides that both have a common base
         at.far = ahead->at;
         ahead->at += at.far_bytes;
-        step_sums(c, at, b, k, q, f);
+        step_sums(c, n, at, b, k, f);
         k += STEP_BLOCKS / QUAD_BLOCKS;
     }
 }
 
 #if BOOKS
 // acc + the products of a step's blocks, whose sums are vectors from the kth on. Far ahead
-// QUADS steps of a row are prefetched.
-INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, struct format f, const void *far) {
+// QUADS steps of a row are prefetched, unless far is NULL.
+INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const uint16_t *scales,
+                     struct format f, const void *far) {
     const bool parts = f.extra == ACT_HALF_PARTS, low = f.extra == ACT_SCALED_SUM;
     const int n = act_has_halves(f.extra) ? 2 : 1;
     const int64_t step = k * QUAD_BLOCKS / STEP_BLOCKS;
     const struct act_head *act = c->heads + step * STEP_BLOCKS;
     const vecf first = V(set1_ps)(f.offsets[0]);
     const vecf offsets = V(mask_mov_ps)(first, 0xff00, V(set1_ps)(f.offsets[1]));
-    const vecf d = V(mul_ps)(_mm512_cvtph_ps(_mm256_load_si256((const void *)c->scales[step])),
-                             V(set1_ps)(f.factor));
+    const vecf d =
+        V(mul_ps)(_mm512_cvtph_ps(_mm256_load_si256((const void *)scales)), V(set1_ps)(f.factor));
     veci sums[2][STEP_BLOCKS];
     UNROLL for (int j = 0; j < STEP_BLOCKS; j++, act++) {
-        prefetch_part(far, QUADS * f.block_bytes, j, STEP_BLOCKS, false, NULL);
+        if (far) prefetch_part(far, QUADS * f.block_bytes, j, STEP_BLOCKS, false, NULL);
         UNROLL for (int i = 0; i < n; i++) {
             if (j % QUAD_BLOCKS == 0) turn_parts(c->sums[i][k + j / QUAD_BLOCKS], sums[i] + j);
             const veci sum = sums[i][j];
@@ -372,29 +397,46 @@ INLINE void step_scales(const struct chunk *c, struct rows rows, int64_t b, int6
 
 #endif
 
-INLINE vecf add_chunk(vecf acc, const struct chunk *c, struct rows rows, struct format f,
+INLINE void add_chunk(vecf *acc, const struct chunk *c, int n, struct rows rows, struct format f,
                       struct ahead *ahead) {
     const int64_t step_bytes = STEP_BLOCKS * f.block_bytes / f.block_panels;
     for (int64_t start = 0, k = 0; start < c->n_blocks; start += STEP_BLOCKS) {
 #if BOOKS
         (void)rows;
-        acc = add_step(acc, c, k, f, ahead->at);
+        const uint16_t *scales = c->scales[start / STEP_BLOCKS];
+        UNROLL for (int t = 0; t < n; t++) {
+            acc[t] = add_step(acc[t], c + t, k, scales, f, t == 0 ? ahead->at : NULL);
+        }
 #else
         const int64_t b = step_at(c, start);
         struct panel panels[STEP_BLOCKS];
         step_scales(c, rows, b, k, panels, f);
-        acc = add_step(acc, c, k, panels, f, ahead->at);
+        *acc = add_step(*acc, c, k, panels, f, ahead->at);
+        (void)n; // 1
 #endif
         ahead->at += QUADS * step_bytes;
         k += STEP_BLOCKS / QUAD_BLOCKS;
     }
-    return acc;
 }
 
-// One token by the dot products of four rows at a time, a chunk of columns of all rows of the tile
+// The chunk of each of n tokens from a block on.
+INLINE void begin_chunks(struct chunk *c, int n, const void *const *x, int64_t n_cols,
+                         int64_t block, struct format f) {
+    const int64_t left = n_cols / ACT_COLS - block;
+    const int64_t most = n > 2 ? CHUNK_BLOCKS / 2 : CHUNK_BLOCKS;
+    for (int t = 0; t < n; t++) {
+        c[t].x = (const int8_t *)x[t] + block * ACT_COLS;
+        c[t].heads = (const struct act_head *)(const void *)((const int8_t *)x[t] + n_cols) + block;
+        c[t].n_blocks = left <= most + STEP_BLOCKS ? left : most;
+        begin_chunk(c + t, f);
+    }
+}
+
+// n tokens by the dot products of four rows at a time, a chunk of columns of all rows of the tile
 // before the next. The sums are turned into lanes of rows and scaled, in the order of blocks.
-INLINE vecf quads_token(const struct matmul_args *a, const struct tile *tile, const int8_t *x,
-                        struct format f) {
+// n is a constant, 1 without codebooks: only these take longer to look up than to multiply.
+INLINE void quads_tokens(const struct matmul_args *a, const struct tile *tile, const void *const *x,
+                         struct format f, int n, vecf *acc) {
     const int64_t total = a->n_cols / ACT_COLS;
     struct rows rows = tile->rows;
     struct ahead ahead =
@@ -405,29 +447,24 @@ INLINE vecf quads_token(const struct matmul_args *a, const struct tile *tile, co
                         .near_bytes = f.no_near ? 0 : step_bytes,
                         .far_bytes = 3 * step_bytes};   // the scales bring the fourth quarter
     if (!BOOKS) __asm__("" : "+r"(quad.three_strides)); // else gcc keeps 4 to 7 strides
-    struct chunk c;
-    vecf acc = V(setzero_ps)();
-    c.x = x;
-    c.heads = (const struct act_head *)(const void *)(x + a->n_cols);
-    for (int64_t block = 0; block < total; block += c.n_blocks) {
-        int64_t left = total - block;
-        c.n_blocks = left <= CHUNK_BLOCKS + STEP_BLOCKS ? left : CHUNK_BLOCKS;
-        begin_chunk(&c, f);
+    struct chunk c[BOOKS ? QUAD_TOKENS : 1];
+    UNROLL for (int t = 0; t < n; t++) acc[t] = V(setzero_ps)();
+    for (int64_t block = 0; block < total; block += c->n_blocks) {
+        const int64_t left = total - block;
+        begin_chunks(c, n, x, a->n_cols, block, f);
         const int64_t done = block / f.block_panels * f.block_bytes; // of each row
-        const int64_t chunk_bytes = c.n_blocks / f.block_panels * f.block_bytes;
+        const int64_t chunk_bytes = c->n_blocks / f.block_panels * f.block_bytes;
         for (int q = 0; q < QUADS; q++) {
+            quad.number = q;
             quad.at = rows.group[q];
             quad.to_next = 4 * rows.stride;
             if (q == QUADS - 1) // the next chunk of the tile, or the first one of the next tile
-                quad.to_next += left > c.n_blocks ? chunk_bytes - ROWS * rows.stride : -done;
-            quad_sums(&c, quad, q, f, &ahead);
+                quad.to_next += left > c->n_blocks ? chunk_bytes - ROWS * rows.stride : -done;
+            quad_sums(c, n, quad, f, &ahead);
         }
-        acc = add_chunk(acc, &c, rows, f, &ahead);
-        c.x += c.n_blocks * ACT_COLS;
-        c.heads += c.n_blocks;
+        add_chunk(acc, c, n, rows, f, &ahead);
         UNROLL for (int q = 0; q < QUADS; q++) { rows.group[q] += chunk_bytes; }
     }
-    return acc;
 }
 
 // Short rows are faster by panels where unpacking is most of the work, unless their scales are read
@@ -444,13 +481,13 @@ INLINE vecf one_token(const struct matmul_args *a, const struct tile *tile, cons
 #if WIDE && !BOOKS
     slow = slow && !(f.halves && f.head && a->n_cols % (STEP_BLOCKS * ACT_COLS) == 0);
 #endif
-    if (a->n_cols < STEP_BLOCKS * ACT_COLS || (slow && tile->rows.stride <= SHORT_ROW)) {
-        const void *const tokens[] = {x};
-        vecf acc;
+    const void *const tokens[] = {x};
+    vecf acc;
+    if (a->n_cols < STEP_BLOCKS * ACT_COLS || (slow && tile->rows.stride <= SHORT_ROW))
         panels_tokens(a, tile, tokens, f, 1, &acc);
-        return acc;
-    }
-    return quads_token(a, tile, x, f);
+    else
+        quads_tokens(a, tile, tokens, f, 1, &acc);
+    return acc;
 }
 
 #endif

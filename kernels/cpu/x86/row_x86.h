@@ -393,8 +393,9 @@ INLINE void turn_parts(const veci in[QUADS], veci out[QUADS]) {
 // next, which are all of the step or none.
 struct quad {
     const uint8_t *at, *next;
+    int number;                    // of the tile's quads
     int64_t to_next;               // from at to next
-    int64_t stride, three_strides; // the latter in a register of its own, see quads_token
+    int64_t stride, three_strides; // the latter in a register of its own, see quads_tokens
     int64_t near_bytes;
     const void *far;
     int64_t far_bytes;

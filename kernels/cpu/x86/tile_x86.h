@@ -45,7 +45,7 @@ struct strip {
 
 struct format {
     // See panel_x86.h: one of both is NULL. A part has part_panels panels (1 without parts); up to
-    // direct_tokens tokens meet them in registers.
+    // direct_tokens tokens meet them in registers, or look codebooks up together.
     void (*part)(struct rows rows, int64_t offset, int i, int p, struct shared *shared,
                  struct panel *out);
     void (*unpack)(struct rows rows, int64_t offset, struct panel *out);
