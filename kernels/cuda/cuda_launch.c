@@ -219,6 +219,13 @@ static bool multiply_narrow(struct cuda_stream *s, enum weight_type type,
 static_assert(sizeof(struct narrow_params) == sizeof(struct matmul_args) + 24,
               "no padding but that of the op's: equal launches are equal bytes");
 
+// Few tokens wait for the weight, more for arithmetic, which tiles do faster.
+static bool takes_tiles(const struct cuda_stream *s, enum weight_type type, int32_t n_tokens) {
+    const struct cuda_device *d = (const struct cuda_device *)s->base.device;
+    const bool halves = weight_kind(type) == KIND_HALVES && d->tensor_cores;
+    return n_tokens > (halves ? MATVEC_HALVES_TOKENS : MATVEC_TOKENS);
+}
+
 static void matmul(struct cuda_stream *s, enum weight_type type, const struct matmul_args *a) {
     if (a->n_tokens == 0 || a->row_count == 0) return;
     struct matmul_params p;
@@ -226,7 +233,8 @@ static void matmul(struct cuda_stream *s, enum weight_type type, const struct ma
     memcpy(&p.a, a, sizeof p.a);
     p.acts_stride = (int64_t)matmul_scratch_bytes(type, a->n_cols, 1, 1);
     p.weight_stride = (int64_t)dtype_bytes(weight_dtype(type), (uint64_t)a->n_cols);
-    const bool tiles = a->n_tokens > MATVEC_TOKENS, is_quantised = weight_kind(type) == KIND_BYTES;
+    const bool tiles = takes_tiles(s, type, a->n_tokens);
+    const bool is_quantised = weight_kind(type) == KIND_BYTES;
     const int32_t vec_rows = is_quantised ? MATVEC_ROWS : MATVEC_WIDE_ROWS;
     if (is_quantised)
         quantize(s, (struct cuda_quantized){a->x, a->scratch, a->n_tokens, a->n_cols, tiles},

@@ -47,13 +47,15 @@ enum {
     ACTS_TILE = 64, // tokens of a tile of quantised activations
 
     // matmul_one_<type>, matmul_mixed, matmul_vec_<type>: grid (row chunks); every block computes
-    // the
-    // one token, or all tokens, at most MATVEC_TOKENS.
+    // the one token, or all tokens, at most MATVEC_TOKENS.
     MATVEC_THREADS = 128,
     MATVEC_ONE_ROWS = 2,  // of a warp, for one token
     MATVEC_ROWS = 2,      // the same for several, of a quantised weight
     MATVEC_WIDE_ROWS = 1, // the same of floats, and of experts
     MATVEC_TOKENS = 8,
+    // For halves, where there are tensor cores: on an H100 14336 x 4096 of F16 take 98 us with 4
+    // tokens and 190 with 8, by narrow tiles 87 with 16.
+    MATVEC_HALVES_TOKENS = 3,
     MATMUL_PARTS = 3, // weights of a launch for one token: grid (row chunks of all)
 
     // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a tile of
