@@ -14,7 +14,7 @@
  *   (CU_STREAM_WRITE_VALUE_DEFAULT). The CPU loads the flag with acquire before it reads them.
  * Each word has a line of the cache of its own. Flags are not used where the driver would not start
  * a list before it has the CPU's word, or where a graph of it does not run: that is tried when the
- * device is opened. Emulated, not run on a GPU. Owns the words. One thread drives a device at a
+ * device is opened. Ran on an H100. Owns the words. One thread drives a device at a
  * time. Tested by tests/kernels/test_cuda_flags.c.
  */
 #include "base/clock.h"
