@@ -222,8 +222,10 @@ static_assert(sizeof(struct narrow_params) == sizeof(struct matmul_args) + 24,
 // Few tokens wait for the weight, more for arithmetic, which tiles do faster.
 static bool takes_tiles(const struct cuda_stream *s, enum weight_type type, int32_t n_tokens) {
     const struct cuda_device *d = (const struct cuda_device *)s->base.device;
-    const bool halves = weight_kind(type) == KIND_HALVES && d->tensor_cores;
-    return n_tokens > (halves ? MATVEC_HALVES_TOKENS : MATVEC_TOKENS);
+    int32_t most = MATVEC_TOKENS;
+    if (d->tensor_cores && type == WEIGHT_F16) most = MATVEC_F16_TOKENS;
+    if (d->tensor_cores && type == WEIGHT_BF16) most = MATVEC_BF16_TOKENS;
+    return n_tokens > most;
 }
 
 static void matmul(struct cuda_stream *s, enum weight_type type, const struct matmul_args *a) {

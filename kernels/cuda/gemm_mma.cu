@@ -1,7 +1,7 @@
 /* gemm_mma.cu: gemm_mma_<type>, a weight times more than MATVEC_TOKENS tokens on tensor cores, 7.5
- * and later (halves: than MATVEC_HALVES_TOKENS); experts_mma_<type>, the same for the pairs of
- * experts: grid (expert_tiles, row tiles), see rows.cuh. In images for less the kernels are empty;
- * the host does not launch those.
+ * and later (F16: than MATVEC_F16_TOKENS, BF16: than MATVEC_BF16_TOKENS); experts_mma_<type>, the
+ * same for the pairs of experts: grid (expert_tiles, row tiles), see rows.cuh. In images for less
+ * the kernels are empty; the host does not load those.
  *
  * Grid (token tiles, row tiles) of 64 x 64; see gemm_mma.cuh.
  *

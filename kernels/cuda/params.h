@@ -53,9 +53,10 @@ enum {
     MATVEC_ROWS = 2,      // the same for several, of a quantised weight
     MATVEC_WIDE_ROWS = 1, // the same of floats, and of experts
     MATVEC_TOKENS = 8,
-    // For halves, where there are tensor cores: on an H100 14336 x 4096 of F16 take 98 us with 4
-    // tokens and 190 with 8, by narrow tiles 87 with 16.
-    MATVEC_HALVES_TOKENS = 3,
+    // Where there are tensor cores. On an H100 8192 x 8192 of F16 take 149 us with 4 tokens and 267
+    // with 8, by tiles 108 and 110; of BF16 145 and 257, by tiles 210 and 217.
+    MATVEC_F16_TOKENS = 3,
+    MATVEC_BF16_TOKENS = 6,
     MATMUL_PARTS = 3, // weights of a launch for one token: grid (row chunks of all)
 
     // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a tile of
