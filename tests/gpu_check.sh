@@ -289,12 +289,13 @@ fi
 
 # ---- Fast ----------------------------------------------------------------------------------------
 
-# Plans are made with the rates of this machine, as they are for its user.
-calibrated=0
+# calibrate IMAGE: plans are made with the rates of this machine, as they are for its user.
+calibrated=''
 calibrate() {
-    [ $calibrated = 1 ] && return 0
-    step calibrate 60 "$tandem" calibrate --device "$DEVICE" --json --machine-out "$SCRATCH/machine.json" -q
-    calibrated=1
+    case " $calibrated " in *" $1 "*) return 0 ;; esac
+    step "calibrate$(of_image "$1")" 60 "$tandem" calibrate --device "$(on_image "$1")" --json \
+        --machine-out "$SCRATCH/machine$(of_image "$1").json" -q
+    calibrated="$calibrated $1"
 }
 
 made=0
@@ -318,8 +319,8 @@ kernel_times() { # name, tokens as bench takes them
 }
 measure_engine() {
     make_speed_model || return
-    calibrate
     for i in default $images; do
+        calibrate "$i"
         step "engine$(of_image $i)" 240 "$bench_engine" -m "$SCRATCH/speed.gguf" -d "$(on_image $i)" \
             -c "$XDG_CACHE_HOME/tandem" -g 999999 -p $prompt_tokens -n $new_tokens -r $repeats
     done
@@ -361,7 +362,7 @@ measure_strategies() {
         --vram "$((half > 4 ? half : 4))M" $strategies -o jsonl -q
 }
 measure_plans() {
-    calibrate
+    calibrate default
     make_speed_model || return
     measure_strategies dense "$SCRATCH/speed.gguf"
     if [ "$DRY" = 1 ]; then experts='layers=2 embd=256 ff=256 heads=4 kv=2 vocab=512 experts=8 used=2'
@@ -371,8 +372,10 @@ measure_plans() {
     # How much of the copies of streamed weights was hidden is in its statistics.
     step streamed 300 "$tandem" run -m "$SCRATCH/speed.gguf" -f "$SCRATCH/prompt.txt" -n 2 -c 2048 -v \
         --strategy streamed --vram "$((half > 4 ? half : 4))M" --device "$DEVICE" --trace "$SCRATCH/trace.json"
+    # A share of the weights has to be more memory than a plan takes besides them.
+    [ "$DRY" = 1 ] && predicted=mixed || predicted=speed
     # shellcheck disable=SC2086
-    step prediction 600 "$bench_prediction" -c "$XDG_CACHE_HOME/prediction" -d "$DEVICE" $prediction "$SCRATCH/mixed.gguf"
+    step prediction 600 "$bench_prediction" -c "$XDG_CACHE_HOME/prediction" -d "$DEVICE" $prediction "$SCRATCH/$predicted.gguf"
 }
 if has_part plans; then
     # shellcheck disable=SC2086
