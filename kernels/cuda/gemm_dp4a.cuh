@@ -142,6 +142,10 @@ template <int TOKENS> struct float_math : dp4a_places<TOKENS> {
     }
 };
 
+// As many blocks of a multiprocessor as there happen to be, but for Q5_1 of 8.0 and later in narrow
+// tiles, which spilled; floats are measured with it.
+static constexpr int DP4A_NARROW_BLOCKS = CUDA_ARCH < 800 ? 0 : 4;
+
 // The lines and the math of a weight type of each kind, for tiles of that many tokens.
 #define DP4A_FLOATS(name, n_tokens) float_lines<weight_##name, n_tokens>, float_math<n_tokens>
 #define DP4A_HALVES                 DP4A_FLOATS

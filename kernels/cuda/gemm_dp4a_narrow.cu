@@ -9,14 +9,10 @@
  */
 #include "kernels/cuda/gemm_dp4a.cuh"
 
-// As many blocks of a multiprocessor as there happen to be, but for Q5_1 of 8.0 and later, which
-// spilled.
-static constexpr int BLOCKS = CUDA_ARCH < 800 ? 0 : 4;
-
-#define NARROW_DP4A(type, ...)                             \
-    KERNEL void __launch_bounds__(GEMM_THREADS, BLOCKS)    \
-        narrow_dp4a_##type(const struct narrow_params p) { \
-        gemm<narrow_rows, __VA_ARGS__>(p);                 \
+#define NARROW_DP4A(type, ...)                                      \
+    KERNEL void __launch_bounds__(GEMM_THREADS, DP4A_NARROW_BLOCKS) \
+        narrow_dp4a_##type(const struct narrow_params p) {          \
+        gemm<narrow_rows, __VA_ARGS__>(p);                          \
     }
 #define NARROW_FLOATS(name)
 #define NARROW_HALVES(name)           NARROW_DP4A(name, DP4A_HALVES(name, GEMM_NARROW_TOKENS))

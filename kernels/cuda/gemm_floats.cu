@@ -6,16 +6,17 @@
  */
 #include "kernels/cuda/gemm_dp4a.cuh"
 
-#define TILES_FLOATS(type)                                                                         \
-    KERNEL void __launch_bounds__(GEMM_THREADS) gemm_dp4a_##type(const struct matmul_params p) {   \
-        gemm<token_rows, DP4A_FLOATS(type, GEMM_TOKENS)>(p);                                       \
-    }                                                                                              \
-    KERNEL void __launch_bounds__(GEMM_THREADS)                                                    \
-        experts_dp4a_##type(const struct experts_params p) {                                       \
-        gemm<expert_rows, DP4A_FLOATS(type, GEMM_TOKENS)>(p);                                      \
-    }                                                                                              \
-    KERNEL void __launch_bounds__(GEMM_THREADS) narrow_dp4a_##type(const struct narrow_params p) { \
-        gemm<narrow_rows, DP4A_FLOATS(type, GEMM_NARROW_TOKENS)>(p);                               \
+#define TILES_FLOATS(type)                                                                       \
+    KERNEL void __launch_bounds__(GEMM_THREADS) gemm_dp4a_##type(const struct matmul_params p) { \
+        gemm<token_rows, DP4A_FLOATS(type, GEMM_TOKENS)>(p);                                     \
+    }                                                                                            \
+    KERNEL void __launch_bounds__(GEMM_THREADS)                                                  \
+        experts_dp4a_##type(const struct experts_params p) {                                     \
+        gemm<expert_rows, DP4A_FLOATS(type, GEMM_TOKENS)>(p);                                    \
+    }                                                                                            \
+    KERNEL void __launch_bounds__(GEMM_THREADS, DP4A_NARROW_BLOCKS)                              \
+        narrow_dp4a_##type(const struct narrow_params p) {                                       \
+        gemm<narrow_rows, DP4A_FLOATS(type, GEMM_NARROW_TOKENS)>(p);                             \
     }
 #define TILES_HALVES(type)
 #define TILES_BYTES(type)
