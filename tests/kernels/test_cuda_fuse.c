@@ -170,7 +170,8 @@ static void multiply(struct bench *b, enum weight_type type, const struct matmul
 // The sequences: two ops or more, with the twist between them or in the second.
 
 static void norm_product(struct bench *b, enum twist twist) {
-    const int32_t n = twist == MANY_ROWS ? MATVEC_TOKENS + 1 : 1 + (int32_t)next(b, MATVEC_TOKENS);
+    const uint32_t most = twist == FLOATS ? MATVEC_F16_TOKENS : MATVEC_TOKENS;
+    const int32_t n = twist == MANY_ROWS ? MATVEC_TOKENS + 1 : 1 + (int32_t)next(b, most);
     struct rms_norm_args norm = {.out = at(b, NORMED),
                                  .x = at(b, X),
                                  .weight = at(b, NORM_WEIGHT),
