@@ -414,14 +414,6 @@ static enum status measure_device(struct calibrator *c, int d, double share, str
 
 // ---- Opening devices ----------------------------------------------------------------------------
 
-// Rows and columns of a matrix of which each lane gets 512 Ki weights, as of a model's: a lane that
-// gets fewer ends before the last one has begun. At most 4096.
-static int32_t size_for_lanes(int32_t n_lanes) {
-    int32_t size = 1024;
-    while (size < 4096 && (int64_t)size * size < (int64_t)n_lanes << 19) size *= 2;
-    return size;
-}
-
 // Chooses rows and columns of the matrices: large enough to keep the device busy, small enough for
 // the time limit.
 static enum status choose_size(struct calibrator *c, struct device *device, void *pool,
@@ -440,7 +432,7 @@ static enum status choose_size(struct calibrator *c, struct device *device, void
     *size = us > 10e3 ? PROBE_SIZE / 2 : PROBE_SIZE;
     if (us < 300 && pool_bytes >= 64 << 20) *size = is_host ? 1024 : 2048;
     if (us < 300 && pool_bytes >= POOL_LEAST && is_host)
-        *size = size_for_lanes(device->info.n_lanes);
+        *size = rig_size_for_lanes(device->info.n_lanes);
     if (us < 8 && pool_bytes >= POOL_LEAST && !is_host) *size = 8192;
     return status;
 }
@@ -484,7 +476,7 @@ static enum status measure_team(struct calibrator *c, int32_t n, int32_t prefill
     struct rig rig = {0};
     double us;
     if (open_cpu(c, n, prefill, e)) return e->status;
-    int32_t size = c->pool_bytes >= POOL_LEAST ? size_for_lanes(n) : 0;
+    int32_t size = c->pool_bytes >= POOL_LEAST ? rig_size_for_lanes(n) : 0;
     if (size < PROBE_SIZE * 4) size = PROBE_SIZE * 4;
     enum status status = rig_open(&rig, c->cpu, c->pool, c->pool_bytes, size, e);
     if (!status) {

@@ -200,6 +200,12 @@ static enum status open_work(struct rig *rig, struct err *e) {
     return copy_tables(rig, e);
 }
 
+int32_t rig_size_for_lanes(int32_t n_lanes) {
+    int32_t size = 1024;
+    while (size < 4096 && (int64_t)size * size < (int64_t)n_lanes << 19) size *= 2;
+    return size;
+}
+
 enum status rig_open(struct rig *rig, struct device *device, void *host_pool, uint64_t pool_bytes,
                      int32_t size, struct err *e) {
     ASSERT(size % TINY_COLS == 0 && size >= TINY_COLS);

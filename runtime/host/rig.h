@@ -66,6 +66,9 @@ struct rig {
     int64_t n_calls; // so far: tells which part of the pool the next call reads
 };
 
+// Rows and columns of a matrix of which each lane of the CPU gets 512 Ki weights, as of a model's:
+// a lane that gets fewer ends before the last one has begun. A power of two, 1024 to 4096.
+int32_t rig_size_for_lanes(int32_t n_lanes);
 // host_pool is memory of pool_bytes for a device that is the host (filled by rig_fill), NULL
 // elsewhere: then the rig makes and fills a pool of its own. size is the number of rows and columns
 // of the matrices. ERR_MEMORY.

@@ -225,6 +225,17 @@ static void test_refused_images(void **state) {
     assert_int_equal(cuda_device_open(&d, &o, NULL, &e), ERR_DEVICE);
 }
 
+// A device loads the tiles that it runs, and no others; floats have the same everywhere.
+static void check_tiles(const struct cuda_device *cuda) {
+    const struct cuda_program *p = &cuda->program;
+    assert_int_equal(p->kernels[KERNEL_gemm_mma_q4_k] != NULL, cuda->tensor_cores);
+    assert_int_equal(p->kernels[KERNEL_attention_mma_64] != NULL, cuda->tensor_cores);
+    assert_int_equal(p->kernels[KERNEL_gemm_dp4a_q4_k] != NULL, !cuda->tensor_cores);
+    assert_int_equal(p->kernels[KERNEL_narrow_dp4a_q8_0] != NULL, !cuda->tensor_cores);
+    assert_true(p->kernels[KERNEL_gemm_dp4a_f32] && p->kernels[KERNEL_narrow_dp4a_f32]);
+    assert_true(p->kernels[KERNEL_experts_dp4a_f32] && p->kernels[KERNEL_matmul_one_q4_k]);
+}
+
 static void test_tensor_cores(void **state) {
     (void)state;
     static const struct {
@@ -252,6 +263,7 @@ static void test_tensor_cores(void **state) {
         struct device *d = open_device();
         if (((struct cuda_device *)d)->tensor_cores != cards[i].expected)
             fail_msg("%s: %s", cards[i].name, d->info.details);
+        check_tiles((struct cuda_device *)d);
         device_close(d);
     }
 }

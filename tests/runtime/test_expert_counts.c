@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "runtime/host/expert_counts.h"
+#include "runtime/measure/bench_measure.h"
 #include "tests/lib/invent.h"
 #include "tests/lib/tiny_model.h"
 
@@ -130,19 +131,23 @@ static void test_damaged(void **state) {
     assert_int_not_equal(expert_counts_store(&f->counts, "/dev/null/folder", &f->shape, &e), OK);
 }
 
+static struct engine_options options_of(const struct fixture *f, bool no_counting) {
+    return (struct engine_options){.model_path = f->model,
+                                   .device_spec = "none",
+                                   .cpu = {.isa = ISA_AUTO, .n_threads = 1},
+                                   .workload = {.n_ctx = 64,
+                                                .kv_type_k = DTYPE_F16,
+                                                .kv_type_v = DTYPE_F16,
+                                                .n_sessions = 2,
+                                                .max_logits = 2},
+                                   .constraints = {.gpu_layers = 0},
+                                   .cache_path = f->folder,
+                                   .no_counting = no_counting};
+}
+
 // Runs prompts of a tiny model, and returns the exponent that it was planned with.
 static double run_model(const struct fixture *f, int n_prompts, bool no_counting) {
-    const struct engine_options o = {.model_path = f->model,
-                                     .device_spec = "none",
-                                     .cpu = {.isa = ISA_AUTO, .n_threads = 1},
-                                     .workload = {.n_ctx = 64,
-                                                  .kv_type_k = DTYPE_F16,
-                                                  .kv_type_v = DTYPE_F16,
-                                                  .n_sessions = 2,
-                                                  .max_logits = 2},
-                                     .constraints = {.gpu_layers = 0},
-                                     .cache_path = f->folder,
-                                     .no_counting = no_counting};
+    const struct engine_options o = options_of(f, no_counting);
     struct batch_item items[N_PROMPT];
     struct session *s[2];
     struct engine *en;
@@ -164,11 +169,31 @@ static double run_model(const struct fixture *f, int n_prompts, bool no_counting
     return exponent;
 }
 
-static void test_engine_counts(void **state) {
-    struct fixture *f = *state;
+static void write_model(const struct fixture *f) {
     const struct tiny_model tiny = {
         .architecture = "qwen3moe", .normed = true, .n_experts = 16, .n_layers = 3, .seed = 5};
     tiny_model_write(&tiny, f->model);
+}
+
+// Tokens of a benchmark are no text.
+static void test_benchmark_counts_nothing(void **state) {
+    struct fixture *f = *state;
+    write_model(f);
+    const struct engine_options o = options_of(f, false);
+    struct bench_engine b;
+    struct err e;
+    assert_int_equal(bench_engine_open(&b, &o, N_PROMPT, &e), OK);
+    for (int i = 0; i < 40; i++) {
+        session_truncate(b.session, 0);
+        assert_int_equal(bench_engine_prompt(&b, N_PROMPT, &e), OK);
+    }
+    bench_engine_close(&b);
+    assert_true(run_model(f, 0, false) == 0);
+}
+
+static void test_engine_counts(void **state) {
+    struct fixture *f = *state;
+    write_model(f);
     assert_true(run_model(f, 40, true) == 0);
     assert_true(run_model(f, 40, false) == 0); // nothing was kept
     const double exponent = run_model(f, 1, true);
@@ -191,6 +216,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_exponent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_file, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_benchmark_counts_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_engine_counts, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
