@@ -1,8 +1,9 @@
 /* embed.h: puts the bytes of a file into the program when it is compiled.
  *
  * EMBED_FILE(symbol, path, alignment) declares symbol[], the bytes of path and a byte 0 behind
- * them. Owns nothing: the bytes are read-only data. The assembler reads the file, so the object
- * depends on it and a makefile has to say so. Tested by tests/planner/test_machine.c.
+ * them, and symbol_end[], which begins with that byte. Owns nothing: the bytes are read-only data.
+ * The assembler reads the file, so the object depends on it and a makefile has to say so. Tested by
+ * tests/planner/test_machine.c.
  */
 #ifndef TANDEM_BASE_EMBED_H
 #define TANDEM_BASE_EMBED_H
@@ -15,9 +16,11 @@
 #endif
 
 // The name for the assembler is given, since Mach-O would put an underscore before it.
-#define EMBED_FILE(symbol, path, alignment)                                      \
-    __asm__(".pushsection " EMBED_SECTION "\n\t.balign " #alignment "\n" #symbol \
-            ":\n\t.incbin \"" path "\"\n\t.byte 0\n\t.popsection");              \
-    extern const char symbol[] __asm__(#symbol) __attribute__((visibility("hidden")));
+#define EMBED_FILE(symbol, path, alignment)                                                    \
+    __asm__(".pushsection " EMBED_SECTION "\n\t.balign " #alignment "\n" #symbol               \
+            ":\n\t.incbin \"" path "\"\n" #symbol "_end:\n\t.byte 0\n\t.popsection");          \
+    extern const char symbol[] __asm__(#symbol) __attribute__((visibility("hidden")));         \
+    extern const char symbol##_end[] __asm__(#symbol "_end") __attribute__((visibility("hidde" \
+                                                                                       "n")));
 
 #endif

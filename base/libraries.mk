@@ -5,7 +5,8 @@
 # out: with JEMALLOC=0 nobody counts what is allocated. make test needs them all. "auto" leaves out
 # what is not here, says so, and lets everything be built that can be; make gpu-check asks for that,
 # on a bare machine. libedit is used where it is, but with LIBEDIT=0, and so are libcurl and nettle,
-# together, but with CURL=0. A library is found by pkg-config or, without it, by compiling and linking.
+# together, but with CURL=0, and zstd, the library with the program, but with ZSTD=0 or CUDA=0: it packs the
+# kernels for GPUs. A library is found by pkg-config or, without it, by compiling and linking.
 #
 # STATIC=1 puts what is linked into the program, for one that runs on many systems: it then needs
 # glibc and, unless HWLOC=0 CURL=0, libhwloc.so.15 and libcurl.so.4, which have had these numbers
@@ -19,8 +20,9 @@ HWLOC ?= $(WANTED)
 JEMALLOC ?= $(WANTED)
 LIBEDIT ?= $(WANTED)
 CURL ?= $(WANTED)
+ZSTD ?= $(WANTED)
 
-LIBRARIES := hwloc libpcre2-8 libutf8proc jansson jemalloc libedit libcurl nettle
+LIBRARIES := hwloc libpcre2-8 libutf8proc jansson jemalloc libedit libcurl nettle libzstd
 HEADER_hwloc := hwloc.h
 HEADER_libpcre2-8 := pcre2.h
 HEADER_libutf8proc := utf8proc.h
@@ -29,6 +31,7 @@ HEADER_jemalloc := jemalloc/jemalloc.h
 HEADER_libedit := histedit.h
 HEADER_libcurl := curl/curl.h
 HEADER_nettle := nettle/sha2.h
+HEADER_libzstd := zstd.h
 DEBIAN = $(patsubst liblib%,lib%,$(patsubst %,lib%-dev,$(1:libpcre2-8=libpcre2)))
 
 PROBE := echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_UNIT_WIDTH=8 -x c -
@@ -48,8 +51,9 @@ USE_JEMALLOC := $(if $(SANITIZED),,$(call chosen,JEMALLOC,jemalloc))
 USE_LIBEDIT := $(if $(filter-out 0,$(LIBEDIT)),$(filter libedit,$(FOUND)))
 HUB_LIBRARIES := libcurl nettle
 USE_CURL := $(if $(filter 0,$(CURL))$(filter-out $(FOUND),$(HUB_LIBRARIES)),,$(HUB_LIBRARIES))
+USE_ZSTD := $(if $(filter 0,$(ZSTD) $(CUDA)),,$(and $(shell command -v zstd),$(filter libzstd,$(FOUND))))
 
-PACKAGES := $(USE_HWLOC) libpcre2-8 libutf8proc jansson $(USE_JEMALLOC) $(USE_LIBEDIT) $(USE_CURL)
+PACKAGES := $(USE_HWLOC) libpcre2-8 libutf8proc jansson $(USE_JEMALLOC) $(USE_LIBEDIT) $(USE_CURL) $(USE_ZSTD)
 NEEDED := $(filter $(LACKING),$(PACKAGES))
 # Without these nothing of runtime/ can be built.
 MODELS_LACK := $(filter $(NEEDED),libpcre2-8 libutf8proc jansson)
@@ -69,6 +73,9 @@ endif
 ifeq ($(USE_CURL)$(MAKELEVEL)$(OWN),0)
 $(info tandem: built without libcurl (libcurl4-openssl-dev) and nettle (nettle-dev): it cannot fetch models)
 endif
+ifeq ($(USE_ZSTD)$(filter 0,$(CUDA))$(MAKELEVEL)$(OWN),0)
+$(info tandem: built without zstd (zstd and libzstd-dev): each program with kernels for GPUs is some 40 MB larger)
+endif
 
 # $1: libraries.
 cflags_of = $(if $(OWN),-I$(OWN_ROOT)/include) \
@@ -83,10 +90,11 @@ ARCHIVE_jansson := jansson
 ARCHIVE_jemalloc := jemalloc_pic stdc++
 ARCHIVE_libedit := edit tinfo bsd md
 ARCHIVE_nettle := nettle
+ARCHIVE_libzstd := zstd
 archives_of = $(foreach l,$1,$(if $(ARCHIVE_$l),$(ARCHIVE_$l:%=-l:lib%.a),$(call libs_of,$l)))
 LIBS := $(call $(if $(filter-out 0,$(STATIC)),archives_of,libs_of),$(PACKAGES)) $(SYSTEM_LIBS)
 # Programs linked with the archive of base/ and kernels/ alone, which need no more than it does.
-KERNEL_LIBS := $(call libs_of,$(USE_HWLOC)) $(SYSTEM_LIBS)
+KERNEL_LIBS := $(call libs_of,$(USE_HWLOC) $(USE_ZSTD)) $(SYSTEM_LIBS)
 KERNEL_BINS = $(addprefix $D/,tests/kernels/check_ops bench/bench_device bench/bench_link bench/bench_ops bench/cuda/bench_peak)
 
 .PHONY: libraries

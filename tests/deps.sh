@@ -11,8 +11,8 @@
 set -eu
 
 packages='gcc g++ clang make pkg-config libhwloc-dev libjemalloc-dev libpcre2-dev libutf8proc-dev
-    libjansson-dev libedit-dev libcurl4-openssl-dev nettle-dev libcmocka-dev libc6-dev ca-certificates
-    python3 python3-pip unzip gnuplot-nox'
+    libjansson-dev libedit-dev libcurl4-openssl-dev nettle-dev libzstd-dev libcmocka-dev libc6-dev
+    ca-certificates zstd python3 python3-pip unzip gnuplot-nox'
 extra='libclang-rt-14-dev libomp-14-dev clang-format valgrind'
 arm='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
 case ${1:-} in
@@ -24,10 +24,10 @@ say() { echo "tandem: $*" >&2; }
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     lacking=''
-    for tool in gcc pkg-config python3 unzip; do
+    for tool in gcc pkg-config python3 unzip zstd; do
         command -v "$tool" >/dev/null 2>&1 || lacking="$lacking $tool"
     done
-    for library in hwloc jemalloc libpcre2-8 libutf8proc jansson libedit libcurl nettle cmocka; do
+    for library in hwloc jemalloc libpcre2-8 libutf8proc jansson libedit libcurl nettle libzstd cmocka; do
         pkg-config --exists "$library" 2>/dev/null || lacking="$lacking $library"
     done
     [ -z "$lacking" ] && exit 0
@@ -39,7 +39,7 @@ fi
 missing=''
 for package in $packages; do
     case $package in
-    gcc | g++ | make | pkg-config | unzip | clang | clang-format | valgrind)
+    gcc | g++ | make | pkg-config | unzip | zstd | clang | clang-format | valgrind)
         command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     libcurl4-openssl-dev) # or libcurl with another TLS, of which a system has one
         pkg-config --exists libcurl 2>/dev/null || missing="$missing $package" ;;

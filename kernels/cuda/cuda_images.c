@@ -2,15 +2,19 @@
 #include "kernels/cuda/cuda_images.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "kernels/cuda/cuda_embed.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#if CUDA_PACKED
+#include <zstd.h>
+#endif
 
 // CUDA_IMAGES is a file that the build writes; it has a line per file and target, with the lines of
 // one target next to each other: CUDA_IMAGE(target, architecture, whether it is PTX, oldest driver,
-// file, path of the image).
+// file, path of the image). With CUDA_PACKED every image is a frame of zstd (RFC 8878).
 #define CUDA_IMAGE(target, arch, ptx, driver, file, path) CUDA_EMBED(target, file, path)
 #include CUDA_IMAGES
 #undef CUDA_IMAGE
@@ -18,14 +22,15 @@
 struct image {
     const char *target;
     const char *file;
-    const char *bytes;
+    const char *bytes, *end;
     int arch, oldest_driver;
     bool ptx;
 };
 
 static const struct image IMAGES[] = {
-#define CUDA_IMAGE(target, arch, ptx, driver, file, path) \
-    {#target, #file, cuda_image_##target##_##file, arch, driver, ptx},
+#define CUDA_IMAGE(target, arch, ptx, driver, file, path)                                    \
+    {#target, #file, cuda_image_##target##_##file, cuda_image_##target##_##file##_end, arch, \
+     driver,  ptx},
 #include CUDA_IMAGES
 #undef CUDA_IMAGE
 };
@@ -64,13 +69,34 @@ static bool better(const struct image *a, const struct image *b) {
     return a->ptx == b->ptx ? a->arch > b->arch : b->ptx;
 }
 
+// The bytes of an image and a 0 behind them, since PTX is text. NULL if memory is refused. The
+// caller frees them with mem_free.
+static char *unpack(const struct image *image) {
+    const size_t stored = (size_t)(image->end - image->bytes);
+#if CUDA_PACKED
+    const size_t size = (size_t)ZSTD_getFrameContentSize(image->bytes, stored);
+    char *bytes = mem_alloc(size + 1, 1);
+    const bool done = bytes && ZSTD_decompress(bytes, size, image->bytes, stored) == size;
+#else
+    char *bytes = mem_alloc(stored + 1, 1);
+    const bool done = bytes != NULL;
+    if (bytes) memcpy(bytes, image->bytes, stored);
+#endif
+    if (done) return bytes;
+    mem_free(bytes);
+    return NULL;
+}
+
 static enum status load_module(struct cuda_program *program, const struct cuda_driver *driver,
                                const struct image *image, struct err *e) {
     char text[256] = "";
     unsigned options[] = {DRIVER_JIT_ERROR_LOG, DRIVER_JIT_ERROR_LOG_BYTES};
     void *values[] = {text, (void *)(sizeof text - 1)};
-    unsigned code = driver->module_load(&program->modules[program->n_modules], image->bytes, 2,
-                                        options, values);
+    char *bytes = unpack(image);
+    if (!bytes) return err_memory(e, (size_t)(image->end - image->bytes), "the kernels of a GPU");
+    unsigned code =
+        driver->module_load(&program->modules[program->n_modules], bytes, 2, options, values);
+    mem_free(bytes);
     if (code == DRIVER_SUCCESS) {
         program->n_modules++;
         return OK;
@@ -189,6 +215,10 @@ enum status cuda_program_open(struct cuda_program *program, const struct cuda_dr
         if (load_target(program, driver, chosen[i], o, &failure) == OK) {
             for (i++; i < n; i++) refuse(program, "%s: not needed", chosen[i]->target);
             return OK;
+        }
+        if (failure.status == ERR_MEMORY) {
+            *e = failure;
+            return failure.status;
         }
         refuse(program, "%s", failure.what);
     }

@@ -46,8 +46,9 @@ struct cuda_program_options {
 };
 
 // Loads the best target: native code of the nearest architecture, else the newest PTX; if the
-// driver refuses one, the next. ERR_DEVICE if none is left, saying why each was refused. Where the
-// driver takes longer than CUDA_TRANSLATION_NS to translate PTX, a line says that it does.
+// driver refuses one, the next. ERR_DEVICE if none is left, saying why each was refused; ERR_MEMORY
+// if the host has none for the unpacked images, of which one at a time lives. Where the driver
+// takes longer than CUDA_TRANSLATION_NS to translate PTX, a line says that it does.
 enum status cuda_program_open(struct cuda_program *program, const struct cuda_driver *driver,
                               const struct cuda_program_options *options, struct err *e);
 // Accepts a zeroed or half-built one; leaves it zeroed.

@@ -22,7 +22,7 @@ all: $(TOP)/libtandem.a $(TOP)/libtandem.so $(TOP)/tandem.pc
 $(TOP)/libtandem.a: $(API_OBJECTS) $D/members
 	@echo '  AR    $@'
 	@ld -r -o $D/tandem.o $(API_OBJECTS)
-	@objcopy --localize-hidden $D/tandem.o
+	@objcopy --localize-hidden --compress-debug-sections $D/tandem.o
 	@rm -f $@ && ar rcs $@ $D/tandem.o && rm $D/tandem.o
 
 $(TOP)/libtandem.so: $(API_OBJECTS) $D/members

@@ -114,6 +114,10 @@ builds build/cuda/images.def CUDA_CLANGS=fine-clang NVCC=nvcc-13 CUBINS=120
     grep -q '(compute_80, 80, true, 11000, gather,' "$images" &&
     grep -q '(sm_120, 120, false, 13000, gather,' "$images" && ! grep -q '^tandem' "$work/out"
 check table_of_clang $?
+builds build/cuda/images.def CUDA_CLANGS=fine-clang NVCC=nvcc-13 CUBINS=120 USE_ZSTD=libzstd
+[ $? -eq 0 ] && grep -q 'gather, "build/cuda/compute_61/gather.ptx.zst")' "$images" &&
+    grep -q 'gather, "build/cuda/sm_120/gather.cubin.zst")' "$images"
+check table_of_packed $?
 builds build/cuda/images.def CUDA_CLANGS=broken-clang NVCC=nvcc-13
 [ $? -eq 0 ] && grep -q '(compute_75, 75, true, 13020, gather,' "$images" &&
     ! grep -q compute_61 "$images" && grep -q 'broken-clang cannot: .*; nvcc-13 makes them' "$work/out" &&
