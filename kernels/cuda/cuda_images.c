@@ -112,21 +112,6 @@ static bool is_of_others(const struct cuda_program *program, const char *name) {
     return strstr(name, program->tensor_cores ? "_dp4a" : "_mma") != NULL;
 }
 
-// Floats have the same tiles everywhere.
-static bool is_needed(const struct cuda_program *program, enum cuda_kernel k) {
-    static const bool floats[KERNEL_COUNT] = {
-#define ALWAYS_FLOATS(name)                                               \
-    [KERNEL_gemm_dp4a_##name] = true, [KERNEL_narrow_dp4a_##name] = true, \
-    [KERNEL_experts_dp4a_##name] = true,
-#define ALWAYS_HALVES(name)
-#define ALWAYS_BYTES(name)
-#define WEIGHT(NAME, name, KIND, ...) ALWAYS_##KIND(name)
-#include "kernels/weights.def"
-#undef WEIGHT
-    };
-    return floats[k] || !is_of_others(program, cuda_kernel_name(k));
-}
-
 // Finds every kernel that this device runs and asks for its registers, so that a driver that loads
 // kernels one by one has loaded all before the free memory is read.
 static enum status find_kernels(struct cuda_program *program, const struct cuda_driver *driver,
@@ -135,7 +120,7 @@ static enum status find_kernels(struct cuda_program *program, const struct cuda_
         int threads = 0;
         unsigned code = DRIVER_SUCCESS;
         program->kernels[k] = NULL;
-        if (!is_needed(program, (enum cuda_kernel)k)) continue;
+        if (is_of_others(program, cuda_kernel_name((enum cuda_kernel)k))) continue;
         for (int m = 0; m < program->n_modules && !program->kernels[k]; m++)
             code = driver->module_function(&program->kernels[k], program->modules[m],
                                            cuda_kernel_name((enum cuda_kernel)k));

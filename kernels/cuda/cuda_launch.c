@@ -105,30 +105,28 @@ static void cap_logits(struct cuda_stream *s, enum weight_type type,
 // ---- Matmul ------------------------------------------------------------------------------------
 
 // The kernels of a weight type: for one token (of a matmul: see cuda_multiply_one), for a few, and
-// tiles without and with tensor cores; of a matmul also narrow tiles.
-// FLOATS have no tiles with tensor cores, since halves would lose bits.
+// tiles of devices without [0] and with tensor cores; of a matmul also narrow tiles.
 struct matmul_kernels {
-    enum cuda_kernel one, vec, dp4a, mma, narrow_dp4a, narrow_mma;
+    enum cuda_kernel one, vec, tiles[2], narrow[2];
 };
-#define MMA_FLOATS(op, name) KERNEL_##op##_dp4a_##name
-#define MMA_HALVES(op, name) KERNEL_##op##_mma_##name
-#define MMA_BYTES            MMA_HALVES
+#define TILES_FLOATS(op, name) \
+    { KERNEL_##op##_floats_##name, KERNEL_##op##_floats_##name }
+#define TILES_HALVES(op, name) \
+    { KERNEL_##op##_dp4a_##name, KERNEL_##op##_mma_##name }
+#define TILES_BYTES TILES_HALVES
 static const struct matmul_kernels MATMULS[] = {
-#define WEIGHT(NAME, name, KIND, ...)          \
-    {.vec = KERNEL_matmul_vec_##name,          \
-     .dp4a = KERNEL_gemm_dp4a_##name,          \
-     .mma = MMA_##KIND(gemm, name),            \
-     .narrow_dp4a = KERNEL_narrow_dp4a_##name, \
-     .narrow_mma = MMA_##KIND(narrow, name)},
+#define WEIGHT(NAME, name, KIND, ...)   \
+    {.vec = KERNEL_matmul_vec_##name,   \
+     .tiles = TILES_##KIND(gemm, name), \
+     .narrow = TILES_##KIND(narrow, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
 static const struct matmul_kernels EXPERT_MATMULS[] = {
-#define WEIGHT(NAME, name, KIND, ...)    \
-    {.one = KERNEL_experts_one_##name,   \
-     .vec = KERNEL_experts_vec_##name,   \
-     .dp4a = KERNEL_experts_dp4a_##name, \
-     .mma = MMA_##KIND(experts, name)},
+#define WEIGHT(NAME, name, KIND, ...)  \
+    {.one = KERNEL_experts_one_##name, \
+     .vec = KERNEL_experts_vec_##name, \
+     .tiles = TILES_##KIND(experts, name)},
 #include "kernels/weights.def"
 #undef WEIGHT
 };
@@ -147,7 +145,7 @@ static struct cuda_grid tile_grid(uint32_t n_token_tiles, int32_t row_count) {
 static enum cuda_kernel tile_kernel(const struct cuda_stream *s,
                                     const struct matmul_kernels *kernels) {
     const struct cuda_device *d = (const struct cuda_device *)s->base.device;
-    return d->tensor_cores ? kernels->mma : kernels->dp4a;
+    return kernels->tiles[d->tensor_cores];
 }
 
 // Quantises activations into the scratch unless they lie there already: q, k and v, or gate and up,
@@ -208,7 +206,7 @@ static bool multiply_narrow(struct cuda_stream *s, enum weight_type type,
     struct cuda_grid grid = tile_grid(parts(p.a.n_tokens, GEMM_NARROW_TOKENS), p.a.row_count);
     split_columns(s, &p, &grid);
     if (p.a.n_tokens > GEMM_NARROW_TOKENS && p.n_splits == 1) return false;
-    add(s, d->tensor_cores ? kernels->narrow_mma : kernels->narrow_dp4a, grid, &p, sizeof p);
+    add(s, kernels->narrow[d->tensor_cores], grid, &p, sizeof p);
     if (p.n_splits > 1)
         add(s, KERNEL_gemm_merge,
             (struct cuda_grid){(uint32_t)p.a.n_tokens, parts(p.a.row_count, GEMM_MERGE_THREADS), 1,

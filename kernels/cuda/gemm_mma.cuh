@@ -12,7 +12,7 @@
  *
  * F16 and BF16: x and BF16 weights are rounded to halves, 32 columns a step, for f16 instructions
  * with float sums (error of the result 2^-12 of its size; F32 weights would lose as much again and
- * are left to gemm_dp4a_f32). Halves end at 65504 and get coarse below 2^-14, so each line's
+ * are left to gemm_floats_f32). Halves end at 65504 and get coarse below 2^-14, so each line's
  * largest element is watched; where one lies outside 2^-6..2^15, the block starts again with that
  * line scaled by a power of two. Only such blocks read twice. A block reads 64 rows (2 bytes a
  * column) and 64 tokens (4): 21 operations per byte of L2.

@@ -59,9 +59,9 @@ enum {
     MATVEC_BF16_TOKENS = 6,
     MATMUL_PARTS = 3, // weights of a launch for one token: grid (row chunks of all)
 
-    // gemm_dp4a_<type>, gemm_mma_<type>: grid (token tiles, row tiles): blocks that share a tile of
-    // the weight have neighbouring numbers. narrow_dp4a_<type>, narrow_mma_<type>: the same with
-    // narrow tiles, and z splits of the columns. gemm_merge: grid (n_tokens, row chunks).
+    // gemm_dp4a_<type>, gemm_mma_<type>, gemm_floats_<type>: grid (token tiles, row tiles): blocks
+    // that share a tile of the weight have neighbouring numbers. narrow_<kind>_<type>: the same
+    // with narrow tiles, and z splits of the columns. gemm_merge: grid (n_tokens, row chunks).
     GEMM_THREADS = 128,
     GEMM_ROWS = 64,
     GEMM_TOKENS = 64,
@@ -73,8 +73,8 @@ enum {
 
     // experts_one_<type>, experts_vec_<type>: grid (row chunks, pairs); blocks like those of
     // matmul_one_<type> and matmul_vec_<type>.
-    // experts_dp4a_<type>, experts_mma_<type>: grid (expert_tiles, row tiles); blocks like those of
-    // the GEMMs.
+    // experts_dp4a_<type>, experts_mma_<type>, experts_floats_<type>: grid (expert_tiles, row
+    // tiles); blocks like those of the GEMMs.
     EXPERTS_VEC_PAIRS = 4,      // of one expert that a block takes at once
     EXPERTS_VEC_PER_EXPERT = 4, // average pairs up to which experts_vec is the faster kernel
 

@@ -232,8 +232,8 @@ static void check_tiles(const struct cuda_device *cuda) {
     assert_int_equal(p->kernels[KERNEL_attention_mma_64] != NULL, cuda->tensor_cores);
     assert_int_equal(p->kernels[KERNEL_gemm_dp4a_q4_k] != NULL, !cuda->tensor_cores);
     assert_int_equal(p->kernels[KERNEL_narrow_dp4a_q8_0] != NULL, !cuda->tensor_cores);
-    assert_true(p->kernels[KERNEL_gemm_dp4a_f32] && p->kernels[KERNEL_narrow_dp4a_f32]);
-    assert_true(p->kernels[KERNEL_experts_dp4a_f32] && p->kernels[KERNEL_matmul_one_q4_k]);
+    assert_true(p->kernels[KERNEL_gemm_floats_f32] && p->kernels[KERNEL_narrow_floats_f32]);
+    assert_true(p->kernels[KERNEL_experts_floats_f32] && p->kernels[KERNEL_matmul_one_q4_k]);
 }
 
 static void test_tensor_cores(void **state) {
