@@ -348,6 +348,7 @@ INLINE veci dot_fours(veci w, veci x, enum act_extra extra) {
     (void)extra;
     return DOT4(V_SI(setzero)(), w, x);
 #else
+    if (extra == ACT_SUM) __asm__("" : "+v"(w)); // gcc would store it and load it twice
     veci pairs = extra == ACT_SUM ? V(maddubs_epi16)(V(abs_epi8)(w), V(sign_epi8)(x, w))
                                   : V(maddubs_epi16)(w, x);
     return V(madd_epi16)(pairs, V(set1_epi16)(1));

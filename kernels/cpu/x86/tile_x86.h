@@ -130,6 +130,7 @@ INLINE veci dot16(veci sum, const veci w[4], const int8_t *q, enum act_extra ext
     if (extra == ACT_SUM || extra == ACT_WIDE_HALVES) {
         UNROLL for (int c = 0; c < 4; c++) {
             sum = V(add_epi32)(sum, V(madd_epi16)(pairs[c], ones));
+            __asm__("" : "+v"(sum)); // gcc would add the products of many tokens later
         }
         return sum;
     }
