@@ -144,8 +144,8 @@ static void turn_halves(float *head, const float *table, int32_t n_rot) {
     }
 }
 
-static void turn_head(const struct rope_args *a, int64_t item) {
-    const int64_t n_heads = a->n_heads + a->n_kv_heads, t = item / n_heads, h = item % n_heads;
+// Head h of token t: one of q, or one of k behind them.
+static void turn_head(const struct rope_args *a, int64_t t, int32_t h) {
     float *head = h < a->n_heads ? a->q + (t * a->n_heads + h) * a->head_dim
                                  : a->k + (t * a->n_kv_heads + h - a->n_heads) * a->head_dim;
     if (a->neox)
@@ -155,10 +155,19 @@ static void turn_head(const struct rope_args *a, int64_t item) {
 }
 
 static void rope(const struct lane *lane, const struct rope_args *a) {
-    const int64_t n = (int64_t)a->n_tokens * (a->n_heads + a->n_kv_heads);
+    const int32_t n_heads = a->n_heads + a->n_kv_heads;
+    const int64_t n = (int64_t)a->n_tokens * n_heads;
     const int64_t grain = a->n_rot < SHARE ? SHARE / a->n_rot : 1;
-    for (int64_t items[2] = {0}; lane_take(lane, n, grain, items);)
-        for (int64_t item = items[0]; item < items[1]; item++) turn_head(a, item);
+    for (int64_t items[2] = {0}; lane_take(lane, n, grain, items);) {
+        int64_t t = items[0] / n_heads;
+        int32_t h = (int32_t)(items[0] % n_heads);
+        for (int64_t item = items[0]; item < items[1]; item++) {
+            turn_head(a, t, h);
+            if (++h < n_heads) continue;
+            h = 0;
+            t++;
+        }
+    }
 }
 
 // Activations are quantised as ops.h defines it for the cache, except for infinities and NaNs.
