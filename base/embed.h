@@ -16,11 +16,12 @@
 #endif
 
 // The name for the assembler is given, since Mach-O would put an underscore before it.
-#define EMBED_FILE(symbol, path, alignment)                                                    \
-    __asm__(".pushsection " EMBED_SECTION "\n\t.balign " #alignment "\n" #symbol               \
-            ":\n\t.incbin \"" path "\"\n" #symbol "_end:\n\t.byte 0\n\t.popsection");          \
-    extern const char symbol[] __asm__(#symbol) __attribute__((visibility("hidden")));         \
-    extern const char symbol##_end[] __asm__(#symbol "_end") __attribute__((visibility("hidde" \
-                                                                                       "n")));
+#define EMBED_DECLARE(symbol) \
+    extern const char symbol[] __asm__(#symbol) __attribute__((visibility("hidden")))
+#define EMBED_FILE(symbol, path, alignment)                                           \
+    __asm__(".pushsection " EMBED_SECTION "\n\t.balign " #alignment "\n" #symbol      \
+            ":\n\t.incbin \"" path "\"\n" #symbol "_end:\n\t.byte 0\n\t.popsection"); \
+    EMBED_DECLARE(symbol);                                                            \
+    EMBED_DECLARE(symbol##_end);
 
 #endif
