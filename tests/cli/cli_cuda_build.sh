@@ -129,3 +129,15 @@ check only_the_cpu $?
 builds images CUDA=0
 [ $? -eq 0 ] && grep -qx 'images: *' "$work/out" && ! grep -q '^tandem' "$work/out"
 check without_cuda $?
+
+# ---- Images that are not packed, as without zstd -------------------------------------------------
+images=$root/build/cuda/images.def
+if grep -qs '[.]ptx' "$images"; then
+    sed 's/[.]zst")/")/' "$images" >"$work/plain.def"
+    gcc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -I. -DCUDA_PACKED=0 -DCUDA_IMAGES="\"$work/plain.def\"" \
+        -c -o "$work/plain.o" kernels/cuda/cuda_images.c >"$work/out" 2>&1 &&
+        grep -q '[.]entry gather_rows' "$work/plain.o" && ! grep -q ZSTD_ "$work/plain.o"
+    check not_packed $?
+else
+    echo 'ok cuda_build_not_packed # SKIP this build has no kernels for GPUs'
+fi
