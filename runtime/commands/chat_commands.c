@@ -44,12 +44,8 @@ static enum status do_undo(struct call *call, struct err *e) {
 }
 
 static enum status do_regen(struct call *call, struct err *e) {
-    struct chat_history *h = &call->chat->history;
-    size_t count = h->count;
-    while (count > 0 && h->list[count - 1].role == CHAT_ASSISTANT) count--;
-    if (count == 0 || h->list[count - 1].role == CHAT_SYSTEM)
+    if (!chat_history_set_aside_answer(&call->chat->history))
         return err_set(e, ERR_USAGE, "there is no question to answer again");
-    chat_history_keep(h, count);
     call->action = CHAT_ANSWERS;
     return OK;
 }

@@ -24,7 +24,12 @@ static void free_message(const struct chat_message *m) {
     mem_free((char *)(uintptr_t)m->call_id);
 }
 
+static void forget_aside(struct chat_history *h) {
+    while (h->n_aside > 0) free_message(&h->list[h->count + --h->n_aside]);
+}
+
 void chat_history_keep(struct chat_history *h, size_t count) {
+    forget_aside(h);
     while (h->count > count) free_message(&h->list[--h->count]);
 }
 
@@ -35,7 +40,7 @@ void chat_history_close(struct chat_history *h) {
 }
 
 static enum status make_room(struct chat_history *h, struct err *e) {
-    if (h->count < h->capacity) return OK;
+    if (h->count + h->n_aside < h->capacity) return OK;
     const size_t capacity = 2 * h->capacity + 8;
     struct chat_message *list = mem_resize(h->list, capacity, sizeof *list);
     if (!list) return err_memory(e, capacity * sizeof *list, "the conversation");
@@ -57,7 +62,7 @@ static enum status insert(struct chat_history *h, size_t at, const struct chat_m
         free_message(&m);
         return err_memory(e, message->length + message->reasoning_length, "a message");
     }
-    memmove(h->list + at + 1, h->list + at, (h->count - at) * sizeof *h->list);
+    memmove(h->list + at + 1, h->list + at, (h->count + h->n_aside - at) * sizeof *h->list);
     h->list[at] = m;
     h->count++;
     return OK;
@@ -66,11 +71,13 @@ static enum status insert(struct chat_history *h, size_t at, const struct chat_m
 static void drop(struct chat_history *h, size_t first, size_t count) {
     for (size_t i = first; i < first + count; i++) free_message(&h->list[i]);
     h->count -= count;
-    memmove(h->list + first, h->list + first + count, (h->count - first) * sizeof *h->list);
+    memmove(h->list + first, h->list + first + count,
+            (h->count + h->n_aside - first) * sizeof *h->list);
 }
 
 enum status chat_history_add(struct chat_history *h, const struct chat_message *message,
                              struct err *e) {
+    forget_aside(h);
     return insert(h, h->count, message, e);
 }
 
@@ -110,6 +117,32 @@ bool chat_history_undo(struct chat_history *h) {
     if (last == h->count) return false;
     chat_history_keep(h, last);
     return true;
+}
+
+bool chat_history_set_aside_answer(struct chat_history *h) {
+    size_t count = h->count;
+    while (count > 0 && h->list[count - 1].role == CHAT_ASSISTANT) count--;
+    if (count == 0 || h->list[count - 1].role == CHAT_SYSTEM) return false;
+    forget_aside(h);
+    h->n_aside = h->count - count;
+    h->count = count;
+    return true;
+}
+
+enum chat_withdrawn chat_history_withdraw(struct chat_history *h) {
+    size_t count = h->count;
+    if (h->n_aside > 0) {
+        h->count += h->n_aside;
+        h->n_aside = 0;
+        return CHAT_WITHDREW_NOTHING;
+    }
+    while (count > 0 && h->list[count - 1].role == CHAT_TOOL) count--;
+    if (count < h->count) {
+        chat_history_keep(h, count);
+        return CHAT_WITHDREW_RESULTS;
+    }
+    if (count > 0 && h->list[count - 1].role == CHAT_USER) chat_history_keep(h, count - 1);
+    return CHAT_WITHDREW_QUESTION;
 }
 
 bool chat_history_drop_oldest(struct chat_history *h) {

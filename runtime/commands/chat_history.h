@@ -12,7 +12,10 @@
 struct chat_history {
     struct chat_message *list; // owned, with the texts
     size_t count, capacity;
+    size_t n_aside; // answers behind the messages, set aside
 };
+
+enum chat_withdrawn { CHAT_WITHDREW_QUESTION, CHAT_WITHDREW_RESULTS, CHAT_WITHDREW_NOTHING };
 
 void chat_history_close(struct chat_history *h); // accepts a zeroed one; leaves it zeroed
 
@@ -31,6 +34,12 @@ size_t chat_history_count(const struct chat_history *h, enum chat_role role);
 void chat_history_keep(struct chat_history *h, size_t count);
 // Drops the last question and all behind it. False if there is none.
 bool chat_history_undo(struct chat_history *h);
+// Sets the last answer aside: the next message takes its place, or chat_history_withdraw puts it
+// back. False if no question stands before it.
+bool chat_history_set_aside_answer(struct chat_history *h);
+// Takes back what the model did not read: the question, or all results of the last calls, which
+// wait again then; an answer that was set aside is put back instead. Returns which it was.
+enum chat_withdrawn chat_history_withdraw(struct chat_history *h);
 // Drops the oldest question with its answer, but never the last one. False if there is no other.
 bool chat_history_drop_oldest(struct chat_history *h);
 

@@ -79,21 +79,31 @@ static enum status read_tokens(struct chat *chat, struct err *e) {
     return cli_generate_read(&chat->writer, all, NULL, e);
 }
 
+// Takes back what the model did not read, and says so.
+static void withdraw(struct chat *chat) {
+    static const char *const texts[] = {
+        [CHAT_WITHDREW_QUESTION] = "Your message was not added to the conversation",
+        [CHAT_WITHDREW_RESULTS] = "The results were not added: the calls wait for them",
+        [CHAT_WITHDREW_NOTHING] = "The answer stays as it was",
+    };
+    fprintf(stderr, "%s\n", texts[chat_history_withdraw(&chat->history)]);
+}
+
 // Reads the person's message. *reads is false if the turn ends here, which the person was told.
 static enum status read_message(struct chat *chat, bool *reads, struct err *e) {
     *reads = false;
     if (encode_within(chat, context_of(chat), e)) return e->status;
     say_dropped(chat);
     if (chat->tokens.count > (uint64_t)context_of(chat)) {
-        chat_history_undo(&chat->history);
         say_full(chat);
+        withdraw(chat);
         return OK;
     }
     const enum status status = read_tokens(chat, e);
     *reads = status == OK;
     if (status != ERR_CANCELLED) return status;
-    chat_history_undo(&chat->history);
-    fputs("tandem: stopped. Your message was not added to the conversation\n", stderr);
+    fputs("tandem: stopped. ", stderr);
+    withdraw(chat);
     return OK;
 }
 

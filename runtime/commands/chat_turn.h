@@ -48,7 +48,7 @@ enum status chat_add_result(struct chat *chat, const char *text, bool *complete,
 
 // Answers the last message of the conversation, which is the person's or a tool's. *answered is
 // false if it was not read, because of Ctrl-C or since it is longer than the context, as a line
-// says; then the message is no longer in the conversation.
+// says; then the message is no longer in the conversation, or the old answer is in it again.
 enum status chat_answer(struct chat *chat, bool *answered, struct err *e);
 
 // Tokens of the context that are used; the last one drawn, which is not read yet, may find it full.

@@ -341,6 +341,22 @@ calls "Look at Riga.\n/result x\n/save $work/cut.json\n" -n 16
     grep -q 'no call of a tool waits' "$work/err" && ! grep -q tool_calls "$work/cut.json"
 result chat_cut_call_is_left_out
 
+# A result that does not fit into the context leaves the question and the call, which waits again.
+long=$(seq 1 400 | tr '\n' ' ')
+calls "/load $work/calls.json\n/result $long\n/save $work/full.json\n/result Look at Minsk.\n" -c 320
+printf 'look {"place": "Minsk"}\n' >"$work/expected"
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/expected" && cmp -s "$work/full.json" "$work/calls.json" &&
+    grep -q 'context of 320 tokens is full' "$work/err" &&
+    grep -q 'results were not added' "$work/err"
+result chat_long_result_leaves_the_call
+
+# An answer is there still if its question cannot be answered again.
+chat "Say hi.\n/save $work/before.json\n/system $long\n/regen\n/system none\n/save $work/after.json\n" \
+    -n 8 -c 128
+[ $code -eq 0 ] && cmp -s "$work/before.json" "$work/after.json" &&
+    grep -q assistant "$work/after.json" && grep -q 'answer stays as it was' "$work/err"
+result chat_regen_keeps_the_answer_until_it_has_another
+
 # ---- Ctrl-C --------------------------------------------------------------------------------------
 # At the prompt it ends the program; in an answer, which begins before it is sent, only that.
 cat >"$work/interrupt" <<'X'
