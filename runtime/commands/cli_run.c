@@ -116,7 +116,7 @@ static enum status load_cache(struct run *run, int32_t *n_kept, struct err *e) {
     *n_kept = 0;
     if (!o->prompt_cache || access(o->prompt_cache, F_OK) != 0) return OK;
     if (session_load(g->session, o->prompt_cache, e)) return err_context(e, "--prompt-cache");
-    *n_kept = generate_reuse(g, run->prompt.ids, (int32_t)run->prompt.count);
+    *n_kept = generate_keep_same(g, run->prompt.ids, (int32_t)run->prompt.count);
     if (!o->quiet)
         fprintf(stderr, "tandem: %d of the prompt's %d tokens come from %s\n", *n_kept,
                 (int)run->prompt.count, o->prompt_cache);

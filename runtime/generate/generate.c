@@ -68,12 +68,23 @@ static void close_options(struct generator *g) {
     g->n_stop_tokens = 0;
 }
 
+// Makes what the generator holds the text that the penalties know. Without a sampler, since its
+// options were refused, there is nobody to tell.
+static void recall(struct generator *g) {
+    const int32_t *held = session_tokens(g->session), length = session_length(g->session);
+    if (!g->sampler.memory) return;
+    sampler_forget_text(&g->sampler);
+    for (int32_t i = 0; i < length; i++) sampler_accept(&g->sampler, held[i]);
+    if (g->pending >= 0) sampler_accept(&g->sampler, g->pending);
+}
+
 enum status generate_set_options(struct generator *g, const struct generate_options *options,
                                  struct err *e) {
     close_options(g);
     g->ignore_end = options->ignore_end;
-    if (open_stops(g, options, e)) return e->status;
-    return open_sampler(g, options, e);
+    if (open_stops(g, options, e) || open_sampler(g, options, e)) return e->status;
+    recall(g);
+    return OK;
 }
 
 enum status generate_open(struct generator *g, struct engine *engine,
@@ -94,9 +105,12 @@ enum status generate_fork(struct generator *g, const struct generator *source,
                           const struct generate_options *options, struct err *e) {
     if (generate_open(g, source->engine, options, e)) return e->status;
     g->pending = source->pending;
-    if (session_copy(g->session, source->session, e) == OK) return OK;
-    generate_close(g);
-    return e->status;
+    if (session_copy(g->session, source->session, e)) {
+        generate_close(g);
+        return e->status;
+    }
+    recall(g);
+    return OK;
 }
 
 void generate_close(struct generator *g) {
@@ -110,9 +124,9 @@ void generate_close(struct generator *g) {
 
 void generate_keep(struct generator *g, int32_t n) {
     const int32_t length = session_length(g->session);
-    if (n > length) return;
-    g->pending = -1;
+    if (n <= length) g->pending = -1;
     if (n < length) session_truncate(g->session, n);
+    recall(g);
 }
 
 void generate_forget(struct generator *g) {
@@ -210,12 +224,6 @@ int32_t generate_keep_same(struct generator *g, const int32_t *ids, int32_t n) {
     int32_t same = 0;
     while (same < most && (same < length ? held[same] : g->pending) == ids[same]) same++;
     generate_keep(g, same);
-    return same;
-}
-
-int32_t generate_reuse(struct generator *g, const int32_t *ids, int32_t n) {
-    const int32_t same = generate_keep_same(g, ids, n);
-    for (int32_t i = 0; i < same; i++) sampler_accept(&g->sampler, ids[i]);
     return same;
 }
 

@@ -99,7 +99,7 @@ void generate_close(struct generator *g); // accepts a zeroed one; leaves it zer
 enum status generate_fork(struct generator *g, const struct generator *source,
                           const struct generate_options *options, struct err *e);
 
-// Takes other options for the texts to come; n_batch stays. The penalty knows no token then. Errors
+// Takes other options for the texts to come; n_batch stays. The penalties know what is held. Errors
 // as generate_open's; after one, only generate_set_options and generate_close may follow.
 enum status generate_set_options(struct generator *g, const struct generate_options *options,
                                  struct err *e);
@@ -111,12 +111,9 @@ int32_t generate_room(const struct generator *g);
 int32_t generate_held(const struct generator *g);
 
 // Keeps of what is held what a text of n tokens begins with, at most n - 1 tokens, and forgets the
-// rest: generate_read goes on with those behind them. Returns how many were kept. The penalties
-// stay as they are.
+// rest, as generate_keep does: generate_read goes on with those behind them. Returns how many were
+// kept. The session may have been loaded since, if nothing is pending.
 int32_t generate_keep_same(struct generator *g, const int32_t *ids, int32_t n);
-
-// The same with a session that was loaded: the penalties learn the tokens that are kept.
-int32_t generate_reuse(struct generator *g, const int32_t *ids, int32_t n);
 
 // Puts n tokens behind what was read and written so far; what is drawn next goes on from there.
 // With logits, which may be NULL, all of their logits are handed over, workload.max_logits rows at
@@ -145,7 +142,8 @@ void generate_put(struct generator *g, const int32_t *ids, int32_t n);
 // Hands over what is held of a text that stayed open, if one did.
 void generate_end(struct generator *g, const struct text_sink *sink);
 
-// Forgets what was read and written behind the first n tokens. More than there are keeps them all.
+// Forgets what was read and written behind the first n tokens, and so do the penalties. More than
+// there are keeps them all.
 void generate_keep(struct generator *g, int32_t n);
 
 // Forgets all that was read and written: the session is empty, the penalty knows no token.

@@ -128,8 +128,10 @@ void sampler_accept(struct sampler *s, int32_t token) {
     penalties_accept(&s->penalties, token);
 }
 
+void sampler_forget_text(struct sampler *s) { penalties_forget(&s->penalties); }
+
 void sampler_forget(struct sampler *s) {
-    penalties_forget(&s->penalties);
+    sampler_forget_text(s);
     s->mu = 2 * s->options.mirostat_tau;
 }
 

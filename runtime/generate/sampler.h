@@ -67,7 +67,8 @@ void sampler_close(struct sampler *s); // accepts a zeroed one; leaves it zeroed
 
 // Puts a token of the text, given or drawn, into the window of the penalties.
 void sampler_accept(struct sampler *s, int32_t token);
-void sampler_forget(struct sampler *s); // empties the window; mirostat begins anew
+void sampler_forget_text(struct sampler *s); // empties the window
+void sampler_forget(struct sampler *s);      // the same, and mirostat begins anew
 
 // Runs the chain up to the draw on logits[n_vocab]: leaves s->candidates with probabilities, by
 // which one would be drawn; a greedy sampler leaves the likeliest among others. ERR_DEVICE if a

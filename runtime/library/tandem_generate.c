@@ -157,7 +157,7 @@ static bool write_text(void *context, const char *text, size_t length) {
 
 // ---- The loop -----------------------------------------------------------------------------------
 
-// Options for one answer; the penalty knows the session.
+// Options for one answer.
 static enum status take_options(struct answer *a, struct err *e) {
     struct generate_options options;
     const struct tandem_session *s = a->session;
@@ -169,9 +169,7 @@ static enum status take_options(struct answer *a, struct err *e) {
         options.grammar = a->reply.grammar;
         options.grammar_root = REPLY_ROOT;
     }
-    if (generate_set_options(g, &options, e)) return e->status;
-    for (int32_t i = 0; i < s->n_tokens; i++) sampler_accept(&g->sampler, s->tokens[i]);
-    return OK;
+    return generate_set_options(g, &options, e);
 }
 
 static void tell_result(struct tandem_result *out, const struct answer *a, size_t n_prompt,

@@ -570,6 +570,40 @@ static void a_second_turn_knows_the_first(void **state) {
     close_both(en, &g);
 }
 
+// Penalties count what is held, also for new options and in a copy, and nothing that was taken
+// back: the same text comes again.
+static void penalties_know_the_text_that_is_held(void **state) {
+    struct fixture *f = *state;
+    const struct generate_options plain = f->greedy;
+    struct engine *en;
+    struct generator g, copy;
+    struct err e;
+    char first[TEXT_BYTES];
+    f->greedy.sampler = (struct sampler_options){
+        .repeat_penalty = 1, .presence_penalty = 3, .frequency_penalty = 3, .repeat_last_n = -1};
+    open_ok(f, &en, &g);
+    read_ok(&g, f->prompt, N_PROMPT);
+    write_ok(f, &g, 20, 0);
+    memcpy(first, f->taken.text, sizeof first);
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(generate_keep_same(&g, f->prompt, N_PROMPT), N_PROMPT - 1);
+        if (round == 1) {
+            assert_int_equal(generate_set_options(&g, &plain, &e), OK);
+            assert_int_equal(generate_set_options(&g, &f->greedy, &e), OK);
+        }
+        assert_int_equal(generate_fork(&copy, &g, &f->greedy, &e), OK);
+        read_ok(&g, f->prompt + N_PROMPT - 1, 1);
+        write_ok(f, &g, 20, 0);
+        assert_string_equal(f->taken.text, first);
+        read_ok(&copy, f->prompt + N_PROMPT - 1, 1);
+        write_ok(f, &copy, 20, 0);
+        assert_string_equal(f->taken.text, first);
+        generate_close(&copy);
+    }
+    close_both(en, &g);
+    f->greedy = plain;
+}
+
 // A prompt that is cancelled between two calls of the engine, or within one, was never there.
 static void a_cancelled_prompt_was_never_there(void **state) {
     struct fixture *f = *state;
@@ -844,6 +878,7 @@ int main(void) {
         cmocka_unit_test(other_options_for_the_next_text),
         cmocka_unit_test(the_name_of_a_control_token_is_the_token),
         cmocka_unit_test(a_second_turn_knows_the_first),
+        cmocka_unit_test(penalties_know_the_text_that_is_held),
         cmocka_unit_test(a_cancelled_prompt_was_never_there),
         cmocka_unit_test(generators_share_an_engine),
         cmocka_unit_test(all_logits_of_a_prompt),
