@@ -395,7 +395,7 @@ typedef bool (*tandem_part_fn)(void *context, enum tandem_part part, const char 
 struct tandem_generate_options { // zeros are the defaults
     size_t struct_size;
     int32_t max_tokens;      // 0: until the text ends or the context is full
-    bool ignore_end;         // continue after the model has ended its text
+    bool ignore_end;         // never end the text: no token that does is drawn
     bool plain_prompt;       // names of control tokens in the prompt stay plain text
     const char *const *stop; // [n_stop] texts, or names of control tokens; the answer ends before
                              // the first of them

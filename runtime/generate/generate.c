@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 
+#include <math.h>
 #include <string.h>
 
 const char *stop_reason_name(enum stop_reason reason) {
@@ -41,6 +42,29 @@ static enum status open_stops(struct generator *g, const struct generate_options
     return stop_filter_open(&g->filter, o->stops, o->n_stops, g->piece_bytes, e);
 }
 
+static bool is_stop(const struct generator *g, int32_t token) {
+    for (int32_t i = 0; i < g->n_stop_tokens; i++)
+        if (token == g->stop_tokens[i]) return true;
+    return false;
+}
+
+// Forbids the tokens that end a text, but those that are stop texts, besides the biases of o.
+static enum status forbid_end(struct generator *g, struct sampler_options *o, struct err *e) {
+    const int32_t n_vocab = engine_n_vocab(g->engine),
+                  n_known = (int32_t)tokenizer_count(g->tokenizer);
+    int32_t n = o->n_biases;
+    for (int32_t i = 0; i < n_known; i++) n += tokenizer_is_end(g->tokenizer, i);
+    g->biases = mem_alloc((size_t)n, sizeof *g->biases);
+    if (!g->biases) return err_memory(e, (size_t)n * sizeof *g->biases, "the logit biases");
+    for (n = 0; n < o->n_biases; n++) g->biases[n] = o->biases[n];
+    for (int32_t i = 0; i < min_i32(n_known, n_vocab); i++)
+        if (tokenizer_is_end(g->tokenizer, i) && !is_stop(g, i))
+            g->biases[n++] = (struct logit_bias){i, -INFINITY};
+    o->biases = g->biases;
+    o->n_biases = n;
+    return OK;
+}
+
 static enum status open_sampler(struct generator *g, const struct generate_options *o,
                                 struct err *e) {
     static const char *const usual[] = {"\n", ":", "\"", "*"};
@@ -50,6 +74,7 @@ static enum status open_sampler(struct generator *g, const struct generate_optio
         breakers_open(&g->breakers, g->tokenizer, o->dry_breakers ? o->dry_breakers : usual, n, e))
         return e->status;
     sampler.dry.breakers = &g->breakers;
+    if (o->ignore_end && forbid_end(g, &sampler, e)) return e->status;
     if (o->grammar &&
         constraint_open(&g->constraint, o->grammar, o->grammar_root ? o->grammar_root : "root",
                         g->tokenizer, engine_n_vocab(g->engine), e))
@@ -63,7 +88,9 @@ static void close_options(struct generator *g) {
     breakers_close(&g->breakers);
     constraint_close(&g->constraint);
     stop_filter_close(&g->filter);
+    mem_free(g->biases);
     mem_free(g->stop_tokens);
+    g->biases = NULL;
     g->stop_tokens = NULL;
     g->n_stop_tokens = 0;
 }
@@ -81,7 +108,6 @@ static void recall(struct generator *g) {
 enum status generate_set_options(struct generator *g, const struct generate_options *options,
                                  struct err *e) {
     close_options(g);
-    g->ignore_end = options->ignore_end;
     if (open_stops(g, options, e) || open_sampler(g, options, e)) return e->status;
     recall(g);
     return OK;
@@ -236,11 +262,9 @@ static bool hand_over(const struct generator *g, const struct text_sink *sink) {
 
 // True if the token ends the text and does not belong to it; *reason says why.
 static bool ends_text(const struct generator *g, int32_t token, enum stop_reason *reason) {
-    for (int32_t i = 0; i < g->n_stop_tokens; i++)
-        if (token == g->stop_tokens[i]) return *reason = STOP_WORD, true;
-    if (g->ignore_end || !tokenizer_is_end(g->tokenizer, token)) return false;
-    *reason = STOP_END;
-    return true;
+    if (is_stop(g, token)) return *reason = STOP_WORD, true;
+    if (tokenizer_is_end(g->tokenizer, token)) return *reason = STOP_END, true;
+    return false;
 }
 
 // True if no further token is drawn; *reason says why.

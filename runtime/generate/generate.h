@@ -30,7 +30,7 @@ stop_reason_name(enum stop_reason reason); // "eos", "word", "limit", "context",
 struct generate_options {
     struct sampler_options sampler;
     int32_t n_batch; // the engine gets at most that many tokens of a prompt at once; 0: all
-    bool ignore_end; // go on after the model has ended its text
+    bool ignore_end; // no token that ends a text is drawn, but those that are stop texts
     // The text ends before the first of these texts; the name of a control token means that token.
     // They are copied.
     const char *const *stops;
@@ -69,7 +69,6 @@ struct generator {
     const char *opening; // what the prompt has of the text, for the grammar; NULL: nothing
     bool shifts;         // a text that fills the context stays open
     bool open;           // the last text did, and has not ended
-    bool ignore_end;
     int32_t n_ctx, n_batch;
     struct batch_item *items; // [n_batch]
     int32_t *tokens; // [n_ctx + 1]: the last generate_write drew these; no end token is among them
@@ -82,7 +81,8 @@ struct generator {
     struct stop_filter filter;
     int32_t *stop_tokens; // [n_stop_tokens]
     int32_t n_stop_tokens;
-    char *piece; // [piece_bytes]: the text of one token
+    struct logit_bias *biases; // the sampler's, where no text may end; else NULL
+    char *piece;               // [piece_bytes]: the text of one token
     size_t piece_bytes;
     struct timings timings; // add up since generate_open
 };

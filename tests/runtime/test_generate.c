@@ -133,7 +133,7 @@ static void read_ok(struct generator *g, const int32_t *ids, int32_t n) {
 static int32_t likeliest(const float *logits) {
     int32_t best = 0;
     for (int32_t i = 1; i < TINY_VOCAB; i++)
-        if (logits[i] > logits[best]) best = i;
+        if (i != END_TOKEN && logits[i] > logits[best]) best = i;
     return best;
 }
 
@@ -308,15 +308,15 @@ static void the_end_token_ends_a_text(void **state) {
             const enum stop_reason reason = write_ok(f, &g, -1, 0);
             bool has_end = false;
             for (int32_t i = 0; i < g.n_tokens; i++) has_end |= g.tokens[i] == END_TOKEN;
-            assert_true(!has_end || ignore);
+            assert_false(has_end);
             assert_int_equal(reason == STOP_END, !ignore && g.n_tokens < N_CTX);
             assert_int_equal(g.timings.new_tokens, g.n_tokens + (reason == STOP_END));
             assert_int_equal(session_length(g.session), 1 + g.timings.decode_steps);
             if (reason == STOP_END) assert_int_equal(g.pending, -1);
-            ends += has_end || reason == STOP_END;
+            ends += reason == STOP_END;
             close_both(en, &g);
         }
-    assert_true(ends >= 4 && ends % 2 == 0); // the same seeds twice
+    assert_true(ends >= 2); // of the first 20, since the others may not end
     f->greedy = (struct generate_options){.sampler = {.repeat_penalty = 1}, .ignore_end = true};
 }
 
