@@ -38,9 +38,10 @@ static enum status print_pulled(struct cli *cli, const char *repo, const struct 
     if (hub_cache_path(path, cli->models.hub.folder, repo, &files->list[0], e)) return e->status;
     cli_models_name(name, repo, &files->list[0]);
     if (cli->options.json)
-        return report_json_write(json_pack("{s:s, s:s, s:o, s:o}", "name", name, "path", path,
-                                           "bytes", report_json_count(hub_files_bytes(files)),
-                                           "files", report_json_count((uint64_t)files->n)),
+        return report_json_write(json_pack("{s:s, s:o, s:o, s:o}", "name", name, "path",
+                                           report_json_text(path, strlen(path)), "bytes",
+                                           report_json_count(hub_files_bytes(files)), "files",
+                                           report_json_count((uint64_t)files->n)),
                                  stdout, e);
     printf("%s\n", path);
     if (!cli->options.quiet)
@@ -78,8 +79,9 @@ static void add_model(struct listing *l, const char *repo, const struct hub_file
     cli_models_name(name, repo, &model->list[0]);
     l->n++;
     if (l->json)
-        json_array_append_new(l->json, json_pack("{s:s, s:s, s:o}", "name", name, "path", path,
-                                                 "bytes", report_json_count(bytes)));
+        json_array_append_new(l->json, json_pack("{s:s, s:o, s:o}", "name", name, "path",
+                                                 report_json_text(path, strlen(path)), "bytes",
+                                                 report_json_count(bytes)));
     else
         printf("%-56s %12s  %s\n", name, err_size_needed(size, bytes), model->list[0].path);
 }

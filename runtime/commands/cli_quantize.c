@@ -5,10 +5,13 @@
 #include "runtime/quantize/quantize_file.h"
 #include "runtime/report/report_json.h"
 
+#include <string.h>
+
 static enum status print_json(const struct cli_options *o, const struct quantize_result *r,
                               struct err *e) {
     return report_json_write(
-        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "file", o->output, "type", o->mixture,
+        json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "file",
+                  report_json_text(o->output, strlen(o->output)), "type", o->mixture,
                   "source_bytes", report_json_count(r->source_bytes), "target_bytes",
                   report_json_count(r->target_bytes), "tensors", report_json_count(r->n_tensors),
                   "quantized", report_json_count(r->n_changed), "with_importance",

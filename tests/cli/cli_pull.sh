@@ -72,6 +72,11 @@ result list
 call list --json
 python3 -c 'import json, sys; [m] = json.load(sys.stdin); sys.exit(m["name"] != "org/tiny-GGUF:F16")' <"$out"
 result list_json
+latin=$work/$(printf 'models\351')
+cp -a "$cache" "$latin"
+HF_HUB_CACHE=$latin call list --json
+python3 -c 'import json, sys; [m] = json.load(sys.stdin); sys.exit("models\ufffd" not in m["path"])' <"$out"
+result list_json_of_a_folder_that_is_no_utf8
 call show org/tiny-GGUF:f16
 [ $code -eq 0 ] && grep -q '^runs here  *yes, at' "$out" && [ "$(wc -l <"$out")" -le 12 ]
 result show
