@@ -256,6 +256,7 @@ void cli_flush_output(struct cli *cli) {
     if (fflush(stdout) != 0 && cli->output_errno == 0) cli->output_errno = errno ? errno : EIO;
 }
 
+// Wants no more text once standard output has refused some.
 static bool print_text(void *context, const char *text, size_t length) {
     struct cli_generator *g = context;
     if (length > 0) {
@@ -265,7 +266,7 @@ static bool print_text(void *context, const char *text, size_t length) {
             fwrite(text, 1, length, stdout);
         cli_flush_output(g->cli);
     }
-    return take_text(context, text, length);
+    return take_text(context, text, length) && !g->cli->output_errno;
 }
 
 enum status cli_generate_write(struct cli_generator *g, int32_t limit, bool silent,

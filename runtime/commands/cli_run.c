@@ -95,12 +95,12 @@ static void print_end(const struct run *run) {
     const struct generator *g = &run->writer.generator;
     const struct cli_options *o = &run->writer.cli->options;
     cli_flush_output(run->writer.cli);
-    run->writer.cli->interrupted = run->reason == STOP_CANCEL;
+    run->writer.cli->interrupted = run->reason == STOP_CANCEL && !run->writer.cli->output_errno;
     if (o->quiet) return;
     if (run->reason == STOP_CONTEXT)
         fprintf(stderr, "tandem: the context of %d tokens is full. Use a larger -c for more\n",
                 g->n_ctx);
-    if (run->reason == STOP_CANCEL) fprintf(stderr, "tandem: stopped\n");
+    if (run->writer.cli->interrupted) fprintf(stderr, "tandem: stopped\n");
     if (o->verbose && g->sampler.options.temp > 0)
         fprintf(stderr, "tandem: seed %lld\n", (long long)g->sampler.options.seed);
     cli_generate_report(&run->writer);

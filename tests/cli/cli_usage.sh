@@ -167,6 +167,11 @@ if [ -c /dev/full ]; then
     [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err" &&
         [ "$(grep -c 'standard output' "$err")" -eq 1 ]
     result usage_full_output_of_a_text
+    "$TANDEM" run -m "$MODEL" -p hi -n 200 --ignore-eos -c 256 >/dev/full 2>"$err"
+    code=$?
+    [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err" &&
+        grep -q 'generation  *1 token$' "$err" && ! grep -q stopped "$err"
+    result usage_full_output_ends_a_text
     "$TANDEM" run -m "$MODEL" -p hi -n 2 -q --json >/dev/full 2>"$err"
     code=$?
     [ $code -eq 1 ] && grep -q 'standard output: No space left' "$err"
