@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 struct run {
     struct cli_generator writer;
@@ -108,13 +108,14 @@ static void print_end(const struct run *run) {
 
 // ---- The prompt cache ---------------------------------------------------------------------------
 
-// Takes the state of an earlier prompt, if there is one, and what this prompt begins with alike:
-// *n_kept tokens of it.
+// Takes the state of an earlier prompt, if the file is there and not empty, and what this prompt
+// begins with alike: *n_kept tokens of it.
 static enum status load_cache(struct run *run, int32_t *n_kept, struct err *e) {
     struct generator *g = &run->writer.generator;
     const struct cli_options *o = &run->writer.cli->options;
+    struct stat file;
     *n_kept = 0;
-    if (!o->prompt_cache || access(o->prompt_cache, F_OK) != 0) return OK;
+    if (!o->prompt_cache || stat(o->prompt_cache, &file) != 0 || file.st_size == 0) return OK;
     if (session_load(g->session, o->prompt_cache, e)) return err_context(e, "--prompt-cache");
     *n_kept = generate_keep_same(g, run->prompt.ids, (int32_t)run->prompt.count);
     if (!o->quiet)

@@ -31,6 +31,10 @@ for model in plain gemma3 qwen35; do
     write $model "$long" --prompt-cache "$file" && [ "$(kept)" -gt 10 ] &&
         cmp "$work/first" "$work/text"
     check "${model}_same" $?
+    : >"$work/empty"
+    write $model "$long" --prompt-cache "$work/empty" && [ -z "$(kept)" ] &&
+        cmp "$work/first" "$work/text" && [ -s "$work/empty" ]
+    check "${model}_empty_file_is_a_new_one" $?
     for other in "$long ab" "ab ba abba b" "b"; do
         write $model "$other" && cp "$work/text" "$work/wanted"
         write $model "$other" --prompt-cache "$file" --prompt-cache-ro && [ -n "$(kept)" ] &&
