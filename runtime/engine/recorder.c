@@ -151,6 +151,8 @@ enum status recorder_collect(struct recorder *r, int32_t before, struct err *e) 
             (event_wait(mark->last, e) || event_time(mark->first, &span->first_ns, e) ||
              event_time(mark->last, &span->last_ns, e)))
             return e->status;
+        // A device may relate its clock to the host's anew between the two.
+        if (span->last_ns < span->first_ns) span->last_ns = span->first_ns;
         // Filling a block is no step of its own in the plan.
         if (span->track != TRACK_STAGE) {
             span->planned_first_us = r->planned[mark->step].first_us;
