@@ -106,6 +106,7 @@ void states_end(struct states *s, bool succeeded) {
 void states_truncate(struct states *s, int32_t session, int32_t length) {
     struct session_states *of = &s->all[session];
     of->done = min_i32(of->done, length);
+    if (of->low > of->done) *of = EMPTY; // no row of the ring is of a position that is left
     of->now = -1;
     for (int32_t i = 0; i < STATE_SLOTS; i++) {
         if (of->at[i] > length) of->at[i] = -1;

@@ -134,6 +134,10 @@ static void test_rows_of_a_ring(void **state) {
     assert_int_equal(states_length(&s, 1, 37), 37);
     states_truncate(&s, 1, 36); // position 7 may have been overwritten
     assert_int_equal(states_length(&s, 1, 36), 0);
+    assert_int_equal(s.all[1].low, 8);
+    states_truncate(&s, 1, 7); // so no row counts, as a saved session has to say
+    assert_int_equal(s.all[1].done, 0);
+    assert_int_equal(s.all[1].low, 0);
     // A session of an engine with a longer ring: the rows that fit here are the last ones.
     static const int32_t saved[96];
     struct session_states numbers = s.all[1];
