@@ -444,8 +444,8 @@ enum status session_save(const struct session *session, int32_t pending, const c
     return e->status;
 }
 
-// Fills the caches of an empty session from a file that was checked but for the sizes of pieces.
-static enum status take_file(struct session *s, const struct session_file *file, struct err *e) {
+// The caches that a file is to fill, its states in the first slots.
+static struct cached caches_to_fill(const struct session *s, const struct session_file *file) {
     struct engine *en = s->engine;
     struct cached c = {.pipeline = &en->pipeline,
                        .kv = &en->kv,
@@ -453,17 +453,33 @@ static enum status take_file(struct session *s, const struct session_file *file,
                        .n = file->n,
                        .low = file->low,
                        .n_slots = file->n_slots};
+    for (int32_t i = 0; i < file->n_slots; i++) c.slots[i] = i;
+    return c;
+}
+
+// Checks what the file has for the caches, whose pages are known once they are reserved. The
+// session stays as it is.
+static enum status check_sizes(struct session *s, const struct session_file *file, struct err *e) {
+    struct kv *kv = &s->engine->kv;
+    if (kv_reserve(kv, s->index, file->n_tokens, e)) return e->status;
+    const struct cached c = caches_to_fill(s, file);
+    const bool right = cached_sizes(&c).padded == file->piece_bytes;
+    kv_truncate(kv, s->index, s->length);
+    if (right) return OK;
+    err_set(e, ERR_FORMAT, "the saved session is damaged: the size of its caches");
+    return err_fix(e, "remove the file, or give another name");
+}
+
+// Fills the caches of an empty session from a file that was checked.
+static enum status take_file(struct session *s, const struct session_file *file, struct err *e) {
+    struct engine *en = s->engine;
+    const struct cached c = caches_to_fill(s, file);
     struct session_states numbers = {.at = {-1, -1, -1}, .done = file->n, .low = file->low};
     struct piece_walk walk = {0};
     struct piece piece;
     const uint8_t *next = file->pieces;
     if (kv_reserve(&en->kv, s->index, file->n_tokens, e)) return e->status;
-    for (int32_t i = 0; i < file->n_slots; i++) {
-        c.slots[i] = i;
-        numbers.at[i] = file->at[i];
-    }
-    if (cached_sizes(&c).padded != file->piece_bytes)
-        return err_set(e, ERR_FORMAT, "the saved session is damaged: the size of its caches");
+    for (int32_t i = 0; i < file->n_slots; i++) numbers.at[i] = file->at[i];
     // In a ring that is shorter than that of the file, later positions replace earlier ones.
     while (cached_next(&c, &walk, &piece)) {
         if (cached_write(&c, &piece, next, e)) return e->status;
@@ -483,6 +499,7 @@ enum status session_load(struct session *session, const char *path, struct err *
     if (file_open(&f, path, e)) return e->status;
     enum status status = file_populate(&f, 0, f.size_bytes, e);
     if (!status) status = session_file_parse(&file, f.map, f.size_bytes, &key, e);
+    if (!status) status = check_sizes(session, &file, e);
     if (!status) {
         session_truncate(session, 0);
         status = take_file(session, &file, e);

@@ -169,6 +169,7 @@ enum tandem_status tandem_session_load(struct tandem_session *session, const cha
     struct session *s = session->generator.session;
     const enum status status = session_load(s, path, &err);
     session->n_tokens = status && session_length(s) ? session->n_tokens : session_length(s);
+    if (!session_length(s)) session->generator.pending = -1; // it was lost with the others
     if (status) return tandem_error_give(status, &err, e);
     session->generator.pending = -1;
     memcpy(session->tokens, session_tokens(s), (size_t)session->n_tokens * sizeof *session->tokens);
