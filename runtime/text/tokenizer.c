@@ -52,8 +52,9 @@ void tokenizer_close(struct tokenizer *t) {
 // ---- Encoding -----------------------------------------------------------------------------------
 
 static void scratch_close(struct encode_scratch *scratch) {
-    struct token_buffer *buffers[] = {&scratch->symbols, &scratch->heap,   &scratch->text,
-                                      &scratch->codes,   &scratch->splits, &scratch->stack};
+    struct token_buffer *buffers[] = {&scratch->symbols, &scratch->heap,  &scratch->text,
+                                      &scratch->marked,  &scratch->codes, &scratch->splits,
+                                      &scratch->stack};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) mem_free(buffers[i]->memory);
     split_list_close(&scratch->words);
 }

@@ -371,19 +371,19 @@ static enum status normalise(struct encode_scratch *scratch, struct gguf_text *t
     return OK;
 }
 
-// Replaces spaces by U+2581, in scratch.
+// Replaces spaces by U+2581, in scratch; the text may be a normalised one there.
 static enum status mark_spaces(struct encode_scratch *scratch, struct gguf_text *text,
                                struct err *e) {
-    if (token_buffer_reserve(&scratch->text, (size_t)text->length, 3, e) != OK) return e->status;
-    char *out = scratch->text.memory;
+    if (token_buffer_reserve(&scratch->marked, (size_t)text->length, 3, e) != OK) return e->status;
+    char *out = scratch->marked.memory;
     for (size_t i = 0; i < text->length; i++) {
         if (text->bytes[i] == ' ')
             out = (char *)memcpy(out, "\xe2\x96\x81", 3) + 3;
         else
             *out++ = text->bytes[i];
     }
-    *text =
-        (struct gguf_text){scratch->text.memory, (uint64_t)(out - (char *)scratch->text.memory)};
+    *text = (struct gguf_text){scratch->marked.memory,
+                               (uint64_t)(out - (char *)scratch->marked.memory)};
     return OK;
 }
 

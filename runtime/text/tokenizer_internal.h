@@ -45,6 +45,7 @@ struct encode_scratch { // zeroed at the start of an encode call
     struct split_list words;
     struct token_buffer symbols, heap;
     struct token_buffer text;   // normalised
+    struct token_buffer marked; // with U+2581 for spaces
     struct token_buffer codes;  // code points, for normal form C
     struct token_buffer splits; // SentencePiece: the splits of unused tokens, by id
     struct token_buffer stack;  // SentencePiece: pieces to be split again

@@ -271,6 +271,10 @@ static void check_characters(void **state) {
     assert_int_equal(tokenizer_decode(s.t, 233, true, false, out, sizeof out), 1);
     assert_int_equal((uint8_t)out[0], 0xe6);
     close_subject(&s);
+    v.pre = "qwen2"; // with normal form C before
+    open_subject(&s, &v);
+    assert_ids(&s, "e\u0301a  b ab", PLAIN, "267 268 261 266");
+    close_subject(&s);
 }
 
 static void check_ignore_merges(void **state) {
