@@ -84,6 +84,15 @@ int32_t workload_context(const struct workload *w, const struct shape *shape) {
     return w->n_ctx ? w->n_ctx : min_i32(shape->n_ctx_train, DEFAULT_CONTEXT);
 }
 
+// Checks that cache rows, whole pages for each session, have numbers.
+static enum status check_rows(const struct workload *w, struct err *e) {
+    const int64_t most = INT32_MAX / w->n_sessions / KV_PAGE * KV_PAGE;
+    if (w->n_ctx <= most) return OK;
+    err_set(e, ERR_USAGE, "the context size (-c) is out of range for %d sessions", w->n_sessions);
+    err_expected(e, "1 to %lld", (long long)most);
+    return err_actual(e, "%d", w->n_ctx);
+}
+
 // Fills in all defaults but the micro-batch, which the solver chooses if it is 0.
 static void fill_defaults(struct workload *w, const struct shape *shape) {
     w->n_ctx = workload_context(w, shape);
@@ -103,7 +112,7 @@ enum status workload_defaults(struct workload *w, const struct shape *shape, str
     const int32_t n_ubatch = w->n_ubatch ? w->n_ubatch : 1;
     if (check_range(w->n_ctx, MAX_CONTEXT, "the context size (-c)", e) ||
         check_range(n_ubatch, MAX_UBATCH, "the micro-batch size (-ub)", e) ||
-        check_range(w->n_sessions, MAX_SESSIONS, "the number of sessions", e) ||
+        check_range(w->n_sessions, MAX_SESSIONS, "the number of sessions", e) || check_rows(w, e) ||
         check_range(w->max_logits, MAX_UBATCH, "the number of logits rows", e) ||
         check_range(w->n_prompt, w->n_ctx, "the length of the prompt to plan for", e) ||
         check_range(w->n_gen, w->n_ctx, "the number of tokens to plan for", e) ||

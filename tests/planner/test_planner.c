@@ -299,6 +299,8 @@ static void test_workload_ranges(void **state) {
                                    {.n_ctx = 1 << 25},
                                    {.n_ubatch = -5},
                                    {.n_sessions = 1000},
+                                   {.n_ctx = 1 << 24, .n_sessions = 128},
+                                   {.n_ctx = 1 << 24, .n_sessions = 256, .n_ubatch = 64},
                                    {.max_logits = -1}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &bad[i], &c, &e), ERR_USAGE);
