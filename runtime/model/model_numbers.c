@@ -496,6 +496,17 @@ static enum status read_recurrent(struct model *m, struct err *e) {
     return unsupported(e, "taps of a short convolution", 4, r->n_taps);
 }
 
+// Checks that every layer with attention and a cache of its own has KV heads.
+static enum status check_kv_heads(const struct model *m, struct err *e) {
+    for (int32_t l = 0; l < m->n_own_caches; l++) {
+        if (m->n_kv_heads[l] || (m->recurrent[l] && !m->family->recurs_beside)) continue;
+        err_set(e, ERR_FORMAT, "%s.attention.head_count_kv of layer %d", m->shape->architecture, l);
+        err_expected(e, "at least 1, since the layer is no recurrent one");
+        return err_actual(e, "0");
+    }
+    return OK;
+}
+
 // Some families have rotary positions only where the file says that they were trained with them.
 static enum status read_turning(struct model *m, struct err *e) {
     bool turns = false;
@@ -526,7 +537,7 @@ enum status model_numbers(struct model *m, struct err *e) {
     read_norms_of_heads(m);
     if (read_dimensions(m, e) || model_take_float(m, keys[centred], &m->hp.norm_eps, e) ||
         model_take_float(m, eps, &m->hp.norm_eps, e) || check_positive(m, eps, m->hp.norm_eps, e) ||
-        read_recurrent(m, e) || read_turning(m, e) || read_factors(m, e) ||
+        read_recurrent(m, e) || check_kv_heads(m, e) || read_turning(m, e) || read_factors(m, e) ||
         read_residual_scale(m, e) || read_rope(m, e))
         return e->status;
     return read_local_rope(m, e) || check_turning(m, e) ? e->status : read_temperature(m, e);

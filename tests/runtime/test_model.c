@@ -121,6 +121,9 @@ static void no_kernel(struct gguf_build *b) {
 static void kv_heads(struct gguf_build *b) {
     gguf_build_int(b, "llama.attention.head_count_kv", GGUF_U32, 3);
 }
+static void no_kv_heads(struct gguf_build *b) {
+    gguf_build_ints(b, "llama.attention.head_count_kv", (int32_t[]){TINY_KV_HEADS, 0}, 2);
+}
 
 static void one_expert(struct gguf_build *b) {
     gguf_build_int(b, "llama.expert_count", GGUF_U32, 1);
@@ -406,6 +409,7 @@ static void test_refusals(void **state) {
         {bad_type, "output_norm.weight", ERR_UNSUPPORTED, "output_norm.weight"},
         {no_kernel, "blk.1.ffn_up.weight", ERR_UNSUPPORTED, "blk.1.ffn_up.weight"},
         {kv_heads, "llama.attention.head_count_kv", ERR_FORMAT, "head_count"},
+        {no_kv_heads, "llama.attention.head_count_kv", ERR_FORMAT, "head_count_kv of layer 1"},
         {NULL, "token_embd.weight", ERR_FORMAT, "token_embd.weight"},
         {NULL, "output_norm.weight", ERR_FORMAT, "output_norm.weight"},
         {NULL, "blk.1.attn_k.weight", ERR_FORMAT, "blk.1.attn_k.weight"},
