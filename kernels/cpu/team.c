@@ -30,6 +30,9 @@ enum {
     FEW_GRAINS = 4,        // of work for each lane: too little to be worth meeting over it
 };
 
+// The number of a team's first phase: old enough numbers look like later ones from the start.
+static const uint32_t FIRST_PHASE = (uint32_t)INT32_MAX + 2;
+
 // A lane's own state.
 struct own {
     uint64_t spin_ns; // how long it waits before it yields; 0: not at all
@@ -47,8 +50,8 @@ struct worker {
     int32_t index;
 };
 
-// A count of one phase, so that nobody has to reset it: the phase in the upper half, the count in
-// the lower.
+// A count of one phase, so that no barrier has to reset it: the phase in the upper half, the count
+// in the lower.
 typedef atomic_ullong phase_count;
 
 // Everything that a lane touches is reached through this struct.
@@ -276,6 +279,15 @@ static void *work(void *context) {
     }
 }
 
+// Sets the counts to the first phase of a run, before any of its lanes comes: one that is older by
+// half of all numbers would look like a later one.
+static void begin_counts(struct team *team) {
+    const unsigned long long none = count_in(team->first_phase, 0);
+    atomic_store_explicit(&team->arrived, none, memory_order_relaxed);
+    atomic_store_explicit(&team->taken, none, memory_order_relaxed);
+    atomic_store_explicit(&team->done, none, memory_order_relaxed);
+}
+
 // Begins a run, or with fn NULL the end, of the first n workers.
 static void start_workers(struct team *team, int32_t n, team_fn fn, void *context) {
     team->fn = fn;
@@ -299,6 +311,7 @@ void team_run(struct team *team, team_fn fn, void *context) {
     struct affinity before;
     bool bound = team->cpus && affinity_get(&before) && affinity_set_cpu(team->cpus[0]);
     team->first_phase = 1 + atomic_fetch_add_explicit(&team->phase, 1, memory_order_relaxed);
+    begin_counts(team);
     atomic_store_explicit(&team->at_work, (unsigned)team->n_lanes - 1, memory_order_relaxed);
     start_workers(team, team->n_lanes - 1, fn, context);
     run_lane(team, 0);
@@ -330,6 +343,7 @@ static struct team *new_team(int32_t n_threads, struct err *e) {
     struct team *team = mem_alloc(1, sizeof *team);
     if (team) {
         gate_init(&team->gate);
+        atomic_init(&team->phase, FIRST_PHASE);
         team->n_threads = team->n_lanes = n_threads;
         team->own = mem_alloc((size_t)n_threads, sizeof *team->own);
         team->workers = mem_alloc((size_t)n_threads, sizeof *team->workers);
