@@ -283,9 +283,9 @@ void schema_text_primitives(struct schema_text *t) {
         "object ::= \"{\" space (member (\",\" space member)*)? \"}\"\n"
         "array ::= \"[\" space (value space (\",\" space value space)*)? \"]\"\n"
         "value ::= object | array | string | number | boolean | null\n"
-        "date ::= [0-9]{3} [1-9] \"-\" (\"0\" [1-9] | \"1\" [0-2]) \"-\" (\"0\" [1-9] | \"1\" "
-        "[0-9] | "
-        "\"2\" [0-8])\n"
+        "day ::= \"0\" [1-9] | [12] [0-9]\n" // of any year's February
+        "date ::= [0-9]{4} \"-\" ((\"0\" [13578] | \"1\" [02]) \"-\" (day | \"3\" [01]) | "
+        "(\"0\" [469] | \"11\") \"-\" (day | \"30\") | \"02-\" day)\n"
         "time ::= ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9] \":\" [0-5] [0-9] (\".\" [0-9]{3})? "
         "(\"Z\" | [-+] ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9])\n"
         "date-time ::= date \"T\" time\n"
