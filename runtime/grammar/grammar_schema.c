@@ -129,7 +129,7 @@ static double whole_within(const struct schema_bound *bound, bool is_low) {
 }
 
 static enum status write_integer(struct schema *s, const json_t *node, struct schema_text *line) {
-    static const double most = 1e9;
+    static const double most = 9007199254740991; // 2^53 - 1: up to there doubles are exact
     struct schema_bound low, high;
     read_bounds(node, &low, &high);
     if (!low.exists && !high.exists) {
@@ -139,7 +139,7 @@ static enum status write_integer(struct schema *s, const json_t *node, struct sc
     const double first = low.exists ? whole_within(&low, true) : 0;
     const double last = high.exists ? whole_within(&high, false) : 0;
     if (first < -most || first > most || last < -most || last > most)
-        return err_set(s->e, ERR_UNSUPPORTED, "schema: a bound of an integer beyond 10^9");
+        return err_set(s->e, ERR_UNSUPPORTED, "schema: a bound of an integer beyond 2^53 - 1");
     if (low.exists && high.exists && first > last)
         return err_set(s->e, ERR_FORMAT, "schema: maximum is below minimum");
     schema_text_range(line, low.exists, (int64_t)first, high.exists, (int64_t)last);
@@ -159,6 +159,10 @@ static enum status write_number(struct schema *s, const json_t *node, struct sch
 static enum status write_array(struct schema *s, const json_t *node, struct schema_text *line) {
     const json_t *first = json_object_get(node, "prefixItems"),
                  *items = json_object_get(node, "items");
+    if (json_is_array(items)) { // a tuple, as drafts up to 2019-09 had it
+        first = items;
+        items = json_object_get(node, "additionalItems");
+    }
     const int64_t n_first = (int64_t)json_array_size(first);
     int64_t least = count_of(node, "minItems", 0), most = count_of(node, "maxItems", -1);
     if (json_is_false(items) && (most < 0 || most > n_first)) most = n_first;

@@ -53,6 +53,8 @@ void schema_text_literal(struct schema_text *t, const char *text, size_t length)
 
 // ---- Whole numbers ------------------------------------------------------------------------------
 
+enum { DIGITS_MOST = 16 }; // of 2^53, and of whole numbers without bounds
+
 static void add_digits(struct schema_text *t, int n) {
     if (n > 0) schema_text_add(t, " [0-9]{%d}", n);
 }
@@ -109,7 +111,8 @@ static void add_positive(struct schema_text *t, int64_t low, bool has_high, int6
         last = 10 * last + 9;
         n_digits++;
     }
-    if (!has_high) schema_text_add(t, " | [1-9] [0-9]{%d,15}", n_digits - 1);
+    if (!has_high && n_digits <= DIGITS_MOST)
+        schema_text_add(t, " | [1-9] [0-9]{%d,%d}", n_digits - 1, DIGITS_MOST - 1);
 }
 
 void schema_text_range(struct schema_text *t, bool has_low, int64_t low, bool has_high,

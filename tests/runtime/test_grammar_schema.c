@@ -75,78 +75,94 @@ static void texts_are_those_that_jsonschema_takes(void **state) {
     assert_true(n_lines >= 200 && n_texts > 1000 && n_wrong > 500);
 }
 
+static const struct {
+    const char *schema, *in[5], *out[5];
+} EDGES[] = {
+    {"{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}",
+     {"-12", "-9", "0", "99", "105"},
+     {"-13", "106", "-100", "007", "1.0"}},
+    {"{\"type\":\"integer\",\"minimum\":30}", {"30", "99", "100", "9000"}, {"29", "3", "-30"}},
+    {"{\"type\":\"integer\",\"maximum\":-7}", {"-7", "-10", "-999"}, {"-6", "0", "7"}},
+    {"{\"type\":\"integer\",\"exclusiveMinimum\":4,\"maximum\":5}", {"5"}, {"4", "6", "50"}},
+    {"{\"type\":\"string\",\"minLength\":1,\"maxLength\":2}",
+     {"\"a\"", "\"\\u00e4b\"", "\"\\\"\""},
+     {"\"\"", "\"abc\"", "a", "\"\n\""}},
+    {"{\"type\":\"string\",\"pattern\":\"^[a-c]{2}(x|\\\\.)$\"}",
+     {"\"abx\"", "\"cc.\""},
+     {"\"ab\"", "\"abxx\"", "\"abq\""}},
+    {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":1,\"maxItems\":2}",
+     {"[null]", "[ null , null ]"},
+     {"[]", "[null,null,null]", "[null,]", "[1]"}},
+    {"{\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"}},\"required\":["
+     "\"b\"]}",
+     {"{\"b\":null}", "{\"a\":null,\"b\":null}"},
+     {"{}", "{\"a\":null}", "{\"b\":null,\"c\":1}", "{,\"b\":null}"}},
+    {"{\"properties\":{\"ab\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
+     "\"integer\"}}",
+     {"{}", "{\"a\":1}", "{\"abc\":1,\"\":2}", "{\"ab\":null,\"b\":1}"},
+     {"{\"ab\":1}", "{\"a\":null}", "{\"\\u0061b\":1}"}},
+    {"{\"type\":\"integer\",\"minimum\":-9007199254740991,\"maximum\":9007199254740991}",
+     {"-9007199254740991", "9007199254740991", "0", "1732752000000", "-1999999999999999"},
+     {"-9007199254740992", "9007199254740992", "9999999999999999", "10000000000000000", "-0"}},
+    {"{\"type\":\"integer\",\"minimum\":9007199254740990}",
+     {"9007199254740990", "9007199254740991", "9999999999999999"},
+     {"9007199254740989", "1", "-9007199254740990", "90071992547409900"}},
+    {"{\"type\":\"integer\",\"exclusiveMaximum\":-1000000000000}",
+     {"-1000000000001", "-9999999999999999"},
+     {"-1000000000000", "-1", "0", "1000000000001"}},
+    {"{\"items\":[{\"type\":\"null\"},{\"type\":\"integer\"}]}",
+     {"[null,1]", "[null,1,{}]"},
+     {"[1,null]", "[null,{}]"}},
+    {"{\"items\":[{\"type\":\"null\"}],\"additionalItems\":false}",
+     {"[null]"},
+     {"[null,null]", "[1]"}},
+    {"{\"items\":[{\"type\":\"null\"}],\"additionalItems\":{\"type\":\"integer\"}}",
+     {"[null,1,2]"},
+     {"[null,null]", "[1]"}},
+    {"{\"format\":\"date\"}",
+     {"\"2020-12-31\"", "\"2000-02-29\"", "\"1999-09-30\"", "\"2026-10-10\"", "\"0001-01-01\""},
+     {"\"2020-12-32\"", "\"2001-02-30\"", "\"1999-09-31\"", "\"2026-13-10\"", "\"2026-10-00\""}},
+    {"{\"format\":\"date-time\"}",
+     {"\"2020-12-31T23:59:59Z\"", "\"2010-11-30T00:00:00.125+01:30\""},
+     {"\"2020-12-31\"", "\"2020-11-31T23:59:59Z\"", "\"2020-12-31T24:00:00Z\""}},
+    {"{\"required\":[\"x\"]}", {"{\"x\":[1,{}]}"}, {"{}"}},
+    {"{\"$ref\":\"#/$defs/l\",\"$defs\":{\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/"
+     "$defs/l\"}}}}",
+     {"[]", "[[],[[]]]"},
+     {"[1]", "[["}},
+    {"{\"type\":[\"array\",\"null\"],\"items\":{\"$ref\":\"#\"}}",
+     {"null", "[[null],[]]"},
+     {"[1]", "[[]"}},
+    {"{\"properties\":{\"a\":{\"$ref\":\"#/$defs/b~1c~0d\"}},\"$defs\":{\"b/c~d\":{\"type\":"
+     "\"null\"}}}",
+     {"{\"a\":null}"},
+     {"{\"a\":1}"}},
+    {"{\"type\":\"integer\",\"minimum\":0.5,\"maximum\":2.5}", {"1", "2"}, {"0", "3", "1.5"}},
+    {"{\"type\":\"integer\",\"exclusiveMinimum\":-1.0,\"exclusiveMaximum\":1}", {"0"}, {"-1", "1"}},
+    {"{\"type\":\"number\",\"minimum\":0,\"maximum\":1}",
+     {"0", "1", "0.25", "1.000", "0.0"},
+     {"-0.1", "1.01", "2", "00.5", "0."}},
+    {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":1}",
+     {"0.5", "0.001", "0.999"},
+     {"0", "1", "0.0", "1.0", "-0.5"}},
+    {"{\"type\":\"number\",\"minimum\":2,\"exclusiveMinimum\":true}",
+     {"2.1", "77"},
+     {"2", "2.0", "1"}},
+    {"{\"type\":\"number\",\"maximum\":-3.25}",
+     {"-3.25", "-3.250", "-4", "-123.5"},
+     {"-3.2", "-3", "0", "4"}},
+    {"{\"const\":{\"a\":\"\\\"\"}}", {"{\"a\":\"\\\"\"}"}, {"{}"}},
+};
+
 static void edges_are_exact(void **state) {
     (void)state;
-    static const struct {
-        const char *schema, *in[5], *out[5];
-    } cases[] = {
-        {"{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}",
-         {"-12", "-9", "0", "99", "105"},
-         {"-13", "106", "-100", "007", "1.0"}},
-        {"{\"type\":\"integer\",\"minimum\":30}", {"30", "99", "100", "9000"}, {"29", "3", "-30"}},
-        {"{\"type\":\"integer\",\"maximum\":-7}", {"-7", "-10", "-999"}, {"-6", "0", "7"}},
-        {"{\"type\":\"integer\",\"exclusiveMinimum\":4,\"maximum\":5}", {"5"}, {"4", "6", "50"}},
-        {"{\"type\":\"string\",\"minLength\":1,\"maxLength\":2}",
-         {"\"a\"", "\"\\u00e4b\"", "\"\\\"\""},
-         {"\"\"", "\"abc\"", "a", "\"\n\""}},
-        {"{\"type\":\"string\",\"pattern\":\"^[a-c]{2}(x|\\\\.)$\"}",
-         {"\"abx\"", "\"cc.\""},
-         {"\"ab\"", "\"abxx\"", "\"abq\""}},
-        {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":1,\"maxItems\":2}",
-         {"[null]", "[ null , null ]"},
-         {"[]", "[null,null,null]", "[null,]", "[1]"}},
-        {"{\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"}},\"required\":["
-         "\"b\"]}",
-         {"{\"b\":null}", "{\"a\":null,\"b\":null}"},
-         {"{}", "{\"a\":null}", "{\"b\":null,\"c\":1}", "{,\"b\":null}"}},
-        {"{\"properties\":{\"ab\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
-         "\"integer\"}}",
-         {"{}", "{\"a\":1}", "{\"abc\":1,\"\":2}", "{\"ab\":null,\"b\":1}"},
-         {"{\"ab\":1}", "{\"a\":null}", "{\"\\u0061b\":1}"}},
-        {"{\"format\":\"date\"}",
-         {"\"2020-12-31\"", "\"2000-02-29\"", "\"1999-09-30\"", "\"2026-10-10\"", "\"0001-01-01\""},
-         {"\"2020-12-32\"", "\"2001-02-30\"", "\"1999-09-31\"", "\"2026-13-10\"",
-          "\"2026-10-00\""}},
-        {"{\"format\":\"date-time\"}",
-         {"\"2020-12-31T23:59:59Z\"", "\"2010-11-30T00:00:00.125+01:30\""},
-         {"\"2020-12-31\"", "\"2020-11-31T23:59:59Z\"", "\"2020-12-31T24:00:00Z\""}},
-        {"{\"required\":[\"x\"]}", {"{\"x\":[1,{}]}"}, {"{}"}},
-        {"{\"$ref\":\"#/$defs/l\",\"$defs\":{\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/"
-         "$defs/l\"}}}}",
-         {"[]", "[[],[[]]]"},
-         {"[1]", "[["}},
-        {"{\"type\":[\"array\",\"null\"],\"items\":{\"$ref\":\"#\"}}",
-         {"null", "[[null],[]]"},
-         {"[1]", "[[]"}},
-        {"{\"properties\":{\"a\":{\"$ref\":\"#/$defs/b~1c~0d\"}},\"$defs\":{\"b/c~d\":{\"type\":"
-         "\"null\"}}}",
-         {"{\"a\":null}"},
-         {"{\"a\":1}"}},
-        {"{\"type\":\"integer\",\"minimum\":0.5,\"maximum\":2.5}", {"1", "2"}, {"0", "3", "1.5"}},
-        {"{\"type\":\"integer\",\"exclusiveMinimum\":-1.0,\"exclusiveMaximum\":1}",
-         {"0"},
-         {"-1", "1"}},
-        {"{\"type\":\"number\",\"minimum\":0,\"maximum\":1}",
-         {"0", "1", "0.25", "1.000", "0.0"},
-         {"-0.1", "1.01", "2", "00.5", "0."}},
-        {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":1}",
-         {"0.5", "0.001", "0.999"},
-         {"0", "1", "0.0", "1.0", "-0.5"}},
-        {"{\"type\":\"number\",\"minimum\":2,\"exclusiveMinimum\":true}",
-         {"2.1", "77"},
-         {"2", "2.0", "1"}},
-        {"{\"type\":\"number\",\"maximum\":-3.25}",
-         {"-3.25", "-3.250", "-4", "-123.5"},
-         {"-3.2", "-3", "0", "4"}},
-        {"{\"const\":{\"a\":\"\\\"\"}}", {"{\"a\":\"\\\"\"}"}, {"{}"}},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof EDGES / sizeof *EDGES; i++) {
         struct language l;
-        open_schema(&l, cases[i].schema);
-        for (int k = 0; k < 5 && cases[i].in[k]; k++)
-            if (!is_in(&l, cases[i].in[k])) fail_msg("%s: %s", cases[i].schema, cases[i].in[k]);
-        for (int k = 0; k < 5 && cases[i].out[k]; k++)
-            if (is_in(&l, cases[i].out[k])) fail_msg("%s: %s", cases[i].schema, cases[i].out[k]);
+        open_schema(&l, EDGES[i].schema);
+        for (int k = 0; k < 5 && EDGES[i].in[k]; k++)
+            if (!is_in(&l, EDGES[i].in[k])) fail_msg("%s: %s", EDGES[i].schema, EDGES[i].in[k]);
+        for (int k = 0; k < 5 && EDGES[i].out[k]; k++)
+            if (is_in(&l, EDGES[i].out[k])) fail_msg("%s: %s", EDGES[i].schema, EDGES[i].out[k]);
         close_language(&l);
     }
 }
@@ -216,7 +232,7 @@ static void what_is_no_schema_is_refused(void **state) {
         {"{\"properties\":{\"a\":false}}", ERR_FORMAT},
         {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", ERR_FORMAT},
         {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", ERR_FORMAT},
-        {"{\"type\":\"integer\",\"maximum\":123456789012}", ERR_UNSUPPORTED},
+        {"{\"type\":\"integer\",\"maximum\":12345678901234567}", ERR_UNSUPPORTED},
         {"{\"type\":\"integer\",\"minimum\":0.2,\"maximum\":0.8}", ERR_FORMAT},
         {"{\"type\":\"number\",\"minimum\":0.8,\"maximum\":0.2}", ERR_FORMAT},
         {"{\"type\":\"number\",\"minimum\":1,\"exclusiveMaximum\":1}", ERR_FORMAT},
