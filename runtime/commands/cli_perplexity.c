@@ -237,13 +237,20 @@ static enum status open_text(struct measurement *m, const struct cli *cli, struc
     return cli_read_text(cli, &m->text, &m->text_bytes, e);
 }
 
+static enum status check_options(const struct cli_options *o, struct err *e) {
+    if (o->n_windows != 0) return OK;
+    err_set(e, ERR_USAGE, "option --chunks");
+    err_expected(e, "at least 1, or -1 for all");
+    return err_actual(e, "0");
+}
+
 enum status cli_perplexity(struct cli *cli, struct err *e) {
     struct measurement m = {0};
     enum status status = OK;
     signal_watch();
-    if (cli_check_trace(cli, e) || open_text(&m, cli, e) || open_engine(&m, cli, e) ||
-        read_tokens(&m, &cli->options, e) || open_files(&m, &cli->options, e) ||
-        score_all(&m, cli, e) || write_result(&m, cli, e))
+    if (check_options(&cli->options, e) || cli_check_trace(cli, e) || open_text(&m, cli, e) ||
+        open_engine(&m, cli, e) || read_tokens(&m, &cli->options, e) ||
+        open_files(&m, &cli->options, e) || score_all(&m, cli, e) || write_result(&m, cli, e))
         status = e->status;
     status = cli_write_trace(cli, m.engine, status, e);
     generate_close(&m.generator);

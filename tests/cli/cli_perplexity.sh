@@ -56,6 +56,18 @@ measure() { model=$1 && shift && "$TANDEM" perplexity -q -m "$work/$model.gguf" 
 measure a -f "$work/text" -c 65 --chunks 1 --kl-divergence-base "$work/base" --json >"$work/a.json" &&
     measure b --kl-divergence-base "$work/base" --kl-divergence --json >"$work/b.json" &&
     measure a --kl-divergence-base "$work/base" --kl-divergence --json >"$work/self.json"
+refused=0
+given="-f $work/text -c 65"
+for more in "$given" "$given --kl-divergence-base $work/none" \
+    "--kl-divergence-base $work/base --kl-divergence"; do
+    measure a --chunks 0 $more 2>"$work/err" >"$work/out"
+    [ $? -eq 2 ] && [ ! -s "$work/out" ] && [ ! -e "$work/none" ] &&
+        grep -q 'option --chunks: expected at least 1' "$work/err" && refused=$((refused + 1))
+done
+if [ $refused -eq 3 ]; then echo 'ok perplexity_of_no_window_is_refused'; else
+    echo 'not ok perplexity_of_no_window_is_refused'
+    cat "$work/err"
+fi
 python3 - "$work" <<'X'
 import array, json, math, struct, sys
 work = sys.argv[1]
