@@ -113,10 +113,14 @@ static uint32_t refusals(const struct engine *en) {
 }
 
 // Refuses to open after the accelerator has refused memory and no more units can move to the CPU:
-// says what the CPU alone could hold.
-static enum status refuse_rest(struct engine *en, struct err *e) {
+// says what the CPU alone could hold, with the smallest micro-batch that the options allow.
+static enum status refuse_rest(struct engine *en, const struct engine_options *o, struct err *e) {
     struct err alone = {0};
+    int32_t ubatches[MAX_CHOICES];
     en->plan.place = (struct placement){0};
+    en->plan.workload.n_ubatch = o->workload.n_ubatch;
+    (void)workload_ubatches(&en->plan.workload, ubatches);
+    en->plan.workload.n_ubatch = ubatches[0];
     if (planner_complete(&en->plan, &en->shape, &alone) == OK) {
         return err_fix(e, "close other programs that use the GPU, or do without it: "
                           "--device none fits");
@@ -124,10 +128,11 @@ static enum status refuse_rest(struct engine *en, struct err *e) {
     return err_fix(e, "RAM has no room for the rest of the model; without the GPU: %s", alone.fix);
 }
 
-// Plans again for what the accelerator gives now: what it says, or half of what it refused although
-// it says that there is more. What was asked for (-ngl, a plan file, ...) no longer counts where it
-// does not fit. False if nothing was on the accelerator, or nothing fits.
-static bool plan_smaller(struct engine *en, const struct engine_options *o) {
+// Makes *out, a plan for what the accelerator gives now: what it says, or half of what it refused
+// although it says that there is more. What was asked for (-ngl, a plan file, ...) no longer counts
+// where it does not fit, but the context and the other sizes of the workload stay. False if nothing
+// was on the accelerator, or nothing fits.
+static bool plan_less(struct plan *out, const struct engine *en, const struct engine_options *o) {
     struct engine_options less = *o;
     const int32_t accelerator = machine_accelerator(&en->plan.machine);
     const uint64_t planned_bytes = plan_device_bytes(&en->plan, accelerator);
@@ -136,14 +141,25 @@ static bool plan_smaller(struct engine *en, const struct engine_options *o) {
     less.constraints.vram_bytes = free_bytes < planned_bytes ? free_bytes : planned_bytes / 2;
     if (!less.constraints.vram_bytes) less.constraints.vram_bytes = 1; // 0: no limit
     struct err refused = {0};
-    if (devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, &less, &refused) == OK)
+    if (devices_plan(out, &en->shape, en->devices, en->n_devices, &less, &refused) == OK)
         return true;
     less.plan_path = less.tensor_overrides = NULL;
-    less.workload = en->plan.workload;
+    less.workload = en->plan.workload; // a plan file's, or the model's, where options name none
+    less.workload.n_ubatch = o->workload.n_ubatch;
     less.constraints.gpu_layers = GPU_LAYERS_AUTO;
     less.constraints.strategy = STRATEGY_AUTO;
     less.constraints.has_units = less.constraints.has_placement = false;
-    return devices_plan(&en->plan, &en->shape, en->devices, en->n_devices, &less, &refused) == OK;
+    return devices_plan(out, &en->shape, en->devices, en->n_devices, &less, &refused) == OK;
+}
+
+// Replaces the engine's plan by a smaller one. False: the plan stays, as there is no smaller one.
+static bool plan_smaller(struct engine *en, const struct engine_options *o) {
+    struct plan *smaller = mem_alloc(1, sizeof *smaller);
+    if (!smaller) return false;
+    const bool found = plan_less(smaller, en, o);
+    if (found) en->plan = *smaller;
+    mem_free(smaller);
+    return found;
 }
 
 // If the system refused to pin the arena, so that copies from it would be slow and hold up the
@@ -200,7 +216,7 @@ static enum status reserve(struct engine *en, const struct placed_model *placed,
         if (o.strict || refusals(en) == n_refused) return e->status;
         pipeline_close(&en->pipeline);
         weights_close(&en->weights);
-        if (!plan_smaller(en, &o)) return refuse_rest(en, e);
+        if (!plan_smaller(en, &o)) return refuse_rest(en, &o, e);
         en->n_replans++;
     }
 }

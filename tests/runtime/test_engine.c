@@ -598,6 +598,41 @@ static void test_smaller_plan(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
+// A smaller plan has the context that was asked for, and no other micro-batch than one that the
+// planner chooses; where that context does not fit, the model is refused.
+static void test_smaller_plan_keeps_context(void **state) {
+    struct fixture *f = *state;
+    struct engine_options o = f->options;
+    struct engine *en;
+    struct err e;
+    o.workload.n_ctx = 4096;
+    o.workload.n_ubatch = 0;
+    o.workload.n_sessions = 1;
+    o.constraints.gpu_layers = 0;
+    en = open_ok(&o);
+    const struct workload alone = engine_plan(en)->workload;
+    engine_close(en);
+    o.device_spec = "sim:vram=16M,taken=16M";
+    o.constraints.gpu_layers = GPU_LAYERS_ALL;
+    en = open_ok(&o);
+    assert_true(engine_n_replans(en) > 0);
+    assert_int_equal(engine_plan(en)->workload.n_ctx, 4096);
+    assert_int_equal(engine_plan(en)->workload.n_ubatch, alone.n_ubatch);
+    engine_close(en);
+    // Half of the context would fit.
+    const int32_t layers[] = {GPU_LAYERS_AUTO, GPU_LAYERS_ALL};
+    o.workload.n_ubatch = 64;
+    o.constraints.gpu_layers = 0;
+    en = open_ok(&o);
+    o.constraints.ram_bytes = engine_peak_bytes(en, 0) / 4 * 3;
+    engine_close(en);
+    for (int i = 0; i < 2; i++) {
+        o.constraints.gpu_layers = layers[i];
+        assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
+        assert_non_null(strstr(e.fix, "without the GPU: raise --ram"));
+    }
+}
+
 // A model that fits neither the device nor the CPU is refused with the sizes that would fit.
 static void test_nothing_fits(void **state) {
     struct fixture *f = *state;
@@ -670,6 +705,7 @@ int main(void) {
         cmocka_unit_test(test_device_faults),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_smaller_plan),
+        cmocka_unit_test(test_smaller_plan_keeps_context),
         cmocka_unit_test(test_nothing_fits),
         cmocka_unit_test(test_refused_allocations),
     };
