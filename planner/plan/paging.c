@@ -15,6 +15,11 @@ static uint64_t host_bytes(const struct plan *plan, int32_t u) {
                                                       : plan->unit_cpu_bytes[u];
 }
 
+// True if the CPU's weights of the unit are in the arena, which is pinned, so they stay.
+static bool in_arena(const struct plan *plan, int32_t u) {
+    return plan->place.units[u].streamed && plan->place.feed == FEED_ARENA;
+}
+
 // The order in which units become cold. The table of embeddings never does: a token reads a row of
 // it, and a head that shares it all.
 static bool cools_at(const struct unit *unit, int round) {
@@ -29,7 +34,8 @@ enum status paging_choose(struct plan *plan, const struct shape *shape, uint64_t
     uint64_t weights = 0, largest = 0, cold[MAX_UNITS] = {0};
     for (int32_t u = 0; u < plan->n_units; u++) {
         weights += host_bytes(plan, u);
-        if (shape->units[u].kind != UNIT_EMBED) largest = max_u64(largest, host_bytes(plan, u));
+        if (shape->units[u].kind != UNIT_EMBED && !in_arena(plan, u))
+            largest = max_u64(largest, host_bytes(plan, u));
     }
     ASSERT(weights <= bytes[PLAN_WEIGHTS]);
     const uint64_t fixed = plan_needs(plan, DEVICE_HOST) - weights;
@@ -38,7 +44,7 @@ enum status paging_choose(struct plan *plan, const struct shape *shape, uint64_t
     if (all > ram_bytes) all += largest + max_u64(largest, PAGING_AHEAD);
     for (int round = 0; round < 2; round++)
         for (int32_t u = plan->n_units - 1; u >= 0 && all > ram_bytes; u--) {
-            if (!cools_at(&shape->units[u], round)) continue;
+            if (!cools_at(&shape->units[u], round) || in_arena(plan, u)) continue;
             cold[u] = host_bytes(plan, u);
             all -= cold[u];
         }

@@ -17,8 +17,9 @@
 double paging_disk_gbps(const struct machine *m);
 
 // Chooses the cold units of a plan for RAM of that many bytes: routed experts first, of which a
-// token reads few, then FFNs and attention, from the last layer on. ERR_MEMORY if what is no
-// weight, and the two units that are read at once, do not fit either; then nothing is changed.
+// token reads few, then FFNs and attention, from the last layer on; none in an arena, which is
+// pinned. ERR_MEMORY if what is no weight, the arena, and the two units that are read at once do
+// not fit either; then nothing is changed.
 enum status paging_choose(struct plan *plan, const struct shape *shape, uint64_t ram_bytes,
                           struct err *e);
 

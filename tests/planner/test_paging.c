@@ -102,14 +102,46 @@ static void test_accelerator_is_filled(void **state) {
     assert_true(f->other.machine.devices[0].rates.weight_gbps[0][0] == 1);
 }
 
+// Plans on the CPU with the FFNs of the last half of the layers streamed through that feed, and RAM
+// for so many bytes of weights.
+static enum status solve_streamed(struct small_plan *f, enum feed feed, uint64_t weight_bytes) {
+    struct err e;
+    struct constraints c;
+    small_model(f, LAYERS);
+    given_ways(f);
+    c = f->c;
+    c.place.feed = feed;
+    for (int32_t u = LAYERS; u < f->shape.n_units; u++)
+        c.place.units[u].streamed = f->shape.units[u].kind == UNIT_FFN;
+    assert_int_equal(planner_solve(&f->plan, &f->shape, &f->machine, &f->workload, &c, &e), OK);
+    c.ram_bytes = fixed_bytes(&f->plan) + weight_bytes;
+    return planner_solve_paged(&f->other, &f->shape, &f->machine, &f->workload, &c, &e);
+}
+
+// Weights in a pinned arena stay in RAM, so others are cold, or the plan is refused.
+static void test_arena_stays(void **state) {
+    struct small_plan *f = *state;
+    const uint64_t room = UINT64_C(32) << 20;
+    assert_int_equal(solve_streamed(f, FEED_ARENA, room), OK);
+    const struct plan *plan = &f->other;
+    const uint64_t weights = plan->devices[DEVICE_HOST].bytes[PLAN_WEIGHTS];
+    const uint64_t ahead = PAGING_AHEAD + plan->unit_weight_bytes[2];
+    assert_int_equal(plan->place.feed, FEED_ARENA);
+    assert_true(weights > room && weights - paging_cold_bytes(plan) + ahead <= room);
+    for (int32_t u = 0; u < plan->n_units; u++)
+        if (plan->place.units[u].streamed) assert_int_equal(plan->unit_cold_bytes[u], 0);
+    assert_int_equal(solve_streamed(f, FEED_ARENA, UINT64_C(24) << 20), ERR_MEMORY);
+    assert_int_equal(solve_streamed(f, FEED_STAGED, UINT64_C(24) << 20), OK);
+    assert_true(f->other.place.units[2 * LAYERS].streamed &&
+                f->other.unit_cold_bytes[2 * LAYERS] > 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_small_plan, close_small_plan)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_just_enough_is_cold),
-        TEST(test_time),
-        TEST(test_limits),
-        TEST(test_accelerator_is_filled),
+        TEST(test_just_enough_is_cold),   TEST(test_time),        TEST(test_limits),
+        TEST(test_accelerator_is_filled), TEST(test_arena_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
