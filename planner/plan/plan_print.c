@@ -39,7 +39,8 @@ static double per_second(double count, double us) { return us > 0 ? count * 1e6 
 const char *bound_name(enum bound bound) {
     static const char *const names[BOUNDS] = {
         "reading RAM",          "computing on the CPU",       "reading VRAM",
-        "computing on the GPU", "copies between CPU and GPU", "launch overhead"};
+        "computing on the GPU", "copies between CPU and GPU", "reading the disk",
+        "launch overhead"};
     return (unsigned)bound < BOUNDS ? names[bound] : "unknown";
 }
 

@@ -69,7 +69,7 @@ static void add_sample(struct total *t, const struct plan *plan, const struct sh
     struct simulation sim;
     plan_simulate(plan, shape, &sample->pass, &sim);
     const double us = sample_waits(sample) ? sim.total_us : sim.period_us;
-    double rest = us - sim.copy_us;
+    double rest = us - sim.copy_us - sim.disk_us;
     for (int d = 0; d < plan->machine.n_devices; d++) {
         t->compute_us[d] += weight * sim.compute_us[d];
         const bool on_host = d == DEVICE_HOST;
@@ -80,6 +80,7 @@ static void add_sample(struct total *t, const struct plan *plan, const struct sh
     }
     t->us += weight * us;
     t->bound_us[BOUND_LINK] += weight * sim.copy_us;
+    t->bound_us[BOUND_DISK] += weight * sim.disk_us;
     t->bound_us[BOUND_OVERHEAD] += weight * rest;
 }
 

@@ -15,6 +15,7 @@ enum bound {
     BOUND_GPU_MEMORY,
     BOUND_GPU_COMPUTE,
     BOUND_LINK,
+    BOUND_DISK, // cold weights (paging.h)
     BOUND_OVERHEAD,
     BOUNDS
 };

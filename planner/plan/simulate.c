@@ -99,7 +99,8 @@ static void walk(const struct plan *plan, const struct shape *shape, const struc
         if (times) times[i] = t;
     }
     const bool ahead = batch == BATCH_PREFILL && plan->runs_ahead;
-    out->total_us = clocks_total_us(&clocks) + paging_us(plan, shape, pass);
+    out->disk_us = paging_us(plan, shape, pass);
+    out->total_us = clocks_total_us(&clocks) + out->disk_us;
     out->period_us = ahead ? clocks_period_us(&clocks) : out->total_us;
     out->copy_us = clocks.copy_us;
     out->hidden_copy_us = clocks_hidden_us(&clocks);

@@ -21,6 +21,7 @@ struct simulation {
     struct cost cost[MAX_DEVICES];
     double copy_us;        // time in which copies run
     double hidden_copy_us; // of copy_us, while a device computed
+    double disk_us;        // time in which cold weights are read, while nothing else happens
 };
 void plan_simulate(const struct plan *plan, const struct shape *shape, const struct pass *pass,
                    struct simulation *out);

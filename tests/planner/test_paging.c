@@ -73,6 +73,25 @@ static void test_time(void **state) {
     assert_near(paging_us(&f->other, &f->shape, &pass), 0);
 }
 
+// The disk is the bound of tokens whose weights it gives, with its own share of the time.
+static void test_bound(void **state) {
+    struct small_plan *f = *state;
+    struct err e;
+    struct prediction in_ram, paged;
+    small_model(f, LAYERS);
+    given_ways(f);
+    assert_int_equal(solve_for(f, UINT64_C(28) << 20, &e), OK);
+    f->other.machine.disk_gbps = 0.1;
+    plan_predict(&f->plan, &f->shape, &in_ram);
+    plan_predict(&f->other, &f->shape, &paged);
+    assert_int_not_equal(in_ram.decode.bound, BOUND_DISK);
+    assert_int_equal(paged.decode.bound, BOUND_DISK);
+    assert_near(paged.decode.bound_share,
+                (double)paging_cold_bytes(&f->other) / 100 / paged.decode_us);
+    assert_string_equal(bound_name(BOUND_DISK), "reading the disk");
+    assert_string_equal(bound_name(BOUND_OVERHEAD), "launch overhead");
+}
+
 // A model that fits is planned as without paging; all but the weights must fit.
 static void test_limits(void **state) {
     struct small_plan *f = *state;
@@ -140,8 +159,12 @@ static void test_arena_stays(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_just_enough_is_cold),   TEST(test_time),        TEST(test_limits),
-        TEST(test_accelerator_is_filled), TEST(test_arena_stays),
+        TEST(test_just_enough_is_cold),
+        TEST(test_time),
+        TEST(test_bound),
+        TEST(test_limits),
+        TEST(test_accelerator_is_filled),
+        TEST(test_arena_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
