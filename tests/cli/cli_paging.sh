@@ -42,6 +42,12 @@ run "$TANDEM" --device none -c 4096 --ram 10M
 [ $code -eq 1 ] && ram=$(sed -n 's/^ *Raise --ram to \([0-9]*M\), or take a smaller model.*/\1/p' "$work/err") &&
     [ -n "$ram" ] && run "$TANDEM" --device none -c 4096 --ram "$ram" && [ $code -eq 0 ]
 result paging_cannot_help
+# More RAM helps where even that does not hold all weights; the disk is what limits such a plan.
+"$TANDEM" plan --shape llama-3.3-70b --machine gtx-1650-4g --allow-paging >"$work/plan" 2>"$work/err" &&
+    grep -q '^generation: .*; limited by reading the disk' "$work/plan" &&
+    grep -q '^  4 GiB more of RAM .* tokens/s, x 1\.1' "$work/plan" &&
+    ! grep -q '^would not help: .*of RAM' "$work/plan"
+result paging_advice
 run "$TANDEM_SIM" --device sim:vram=24M --ram 80M --allow-paging
 [ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram"
 result paging_beside_a_gpu
