@@ -1,6 +1,7 @@
 /* replay.c: see replay.h. */
 #include "planner/search/replay.h"
 
+#include "planner/search/paged.h"
 #include "planner/search/solver.h"
 
 #include <inttypes.h>
@@ -32,14 +33,30 @@ static enum status check_bytes(const struct plan *plan, const struct plan_file *
     return OK;
 }
 
-enum status plan_replay(struct plan *plan, const struct shape *shape, const struct machine *machine,
-                        const struct plan_file *file, const struct constraints *limits,
-                        struct err *e) {
+// The constraints of the file, under the memory limits of limits.
+static struct constraints limited(const struct plan_file *file, const struct constraints *limits) {
     struct constraints constraints = file->constraints;
     constraints.vram_bytes = limits->vram_bytes;
     constraints.ram_bytes = limits->ram_bytes;
+    return constraints;
+}
+
+enum status plan_replay(struct plan *plan, const struct shape *shape, const struct machine *machine,
+                        const struct plan_file *file, const struct constraints *limits,
+                        struct err *e) {
+    const struct constraints constraints = limited(file, limits);
     if (check_devices(file, machine, e) ||
         planner_solve(plan, shape, machine, &file->workload, &constraints, e))
+        return e->status;
+    return check_bytes(plan, file, e);
+}
+
+enum status plan_replay_paged(struct plan *plan, const struct shape *shape,
+                              const struct machine *machine, const struct plan_file *file,
+                              const struct constraints *limits, struct err *e) {
+    const struct constraints constraints = limited(file, limits);
+    if (check_devices(file, machine, e) ||
+        planner_solve_paged(plan, shape, machine, &file->workload, &constraints, e))
         return e->status;
     return check_bytes(plan, file, e);
 }

@@ -110,25 +110,42 @@ static int32_t fitting_context(struct plan *plan, const struct planned *r, int32
     return 0;
 }
 
-// Says what a model that fits only with paging needs, and the two best ways out. plan is the one
-// with paging.
-static enum status refuse_paging(struct plan *plan, const struct planned *r, struct err *e) {
+enum { PAGING_CHARS = 96 };
+
+// Says what a model needs that fits only with paging, and writes the way out that this is to
+// paging. plan is the one with paging.
+static void refuse_ram(const struct plan *plan, const struct planned *r, char paging[PAGING_CHARS],
+                       struct err *e) {
     const uint64_t needed = plan_needs(plan, DEVICE_HOST),
                    room = plan->machine.devices[DEVICE_HOST].budget_bytes;
     const double speed = tokens_per_s(plan, r->shape);
-    char need[ERR_SIZE_CHARS], have[ERR_SIZE_CHARS];
-    char paging[96] = "--allow-paging reads the rest from the disk";
-    if (speed > 0)
-        (void)snprintf(paging, sizeof paging,
-                       "--allow-paging reads the rest from the disk, at about %.2g tokens/s",
-                       speed);
-    const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx, planner_solve);
     const bool beside = r->machine->n_devices > 1 && !r->machine->devices[1].unified;
+    char need[ERR_SIZE_CHARS], have[ERR_SIZE_CHARS], at[32] = "";
+    if (speed > 0) (void)snprintf(at, sizeof at, ", at about %.2g tokens/s", speed);
+    (void)snprintf(paging, PAGING_CHARS, "--allow-paging reads the rest from the disk%s", at);
     err_set(e, ERR_MEMORY, "%s needs %s of RAM%s, and there are %s for it", r->shape->name,
             err_size_needed(need, needed), beside ? " beside the GPU" : "",
             err_size_limit(have, room));
+}
+
+// Refuses a model that fits only with paging, with the two best ways out. plan is the one with
+// paging.
+static enum status refuse_paging(struct plan *plan, const struct planned *r, struct err *e) {
+    char paging[PAGING_CHARS];
+    refuse_ram(plan, r, paging, e);
+    const int32_t n_ctx = fitting_context(plan, r, plan->workload.n_ctx, planner_solve);
     if (n_ctx) return err_fix(e, "-c %d fits; or %s", n_ctx, paging);
     return err_fix(e, "take a smaller quantization; or %s", paging);
+}
+
+// Says how much of the plan is read from the disk, and how fast it is with that.
+static void tell_paging(const struct plan *plan, const struct planned *r, const struct log *log) {
+    char cold[ERR_SIZE_CHARS];
+    log_line(log, LOG_NOTE,
+             "%s of weights do not fit in RAM and are read from the disk for every token: about "
+             "%.2g tokens/s at %.2g GB/s",
+             err_size_needed(cold, paging_cold_bytes(plan)), tokens_per_s(plan, r->shape),
+             paging_disk_gbps(r->machine));
 }
 
 // Adds a context that fits, with paging if need be, to a refusal that paging alone cannot help.
@@ -150,31 +167,45 @@ static enum status add_context(struct plan *plan, const struct planned *r, struc
 static enum status solve_paged(struct plan *plan, const struct planned *r,
                                const struct engine_options *options, struct err *e) {
     struct err refused;
-    char cold[ERR_SIZE_CHARS];
     const int8_t gpu = machine_accelerator(&plan->machine);
     const bool ram_is_full = gpu == DEVICE_HOST || plan_holds(plan, gpu);
     if (planner_solve_paged(plan, r->shape, r->machine, r->workload, r->constraints, &refused))
         return ram_is_full ? add_context(plan, r, e) : e->status;
     if (!options->allow_paging) return refuse_paging(plan, r, e);
-    log_line(options->log, LOG_NOTE,
-             "%s of weights do not fit in RAM and are read from the disk for every token: about "
-             "%.2g tokens/s at %.2g GB/s",
-             err_size_needed(cold, paging_cold_bytes(plan)), tokens_per_s(plan, r->shape),
-             paging_disk_gbps(r->machine));
+    tell_paging(plan, r, options->log);
     *e = (struct err){0};
     return OK;
+}
+
+// Replays the plan file of the options, with weights that do not stay in RAM if the options allow
+// it.
+static enum status replay(struct plan *plan, const struct shape *shape,
+                          const struct machine *machine, const struct engine_options *options,
+                          struct err *e) {
+    struct plan_file file;
+    struct err refused;
+    char paging[PAGING_CHARS];
+    const struct constraints *limits = &options->constraints;
+    const struct planned r = {shape, machine, &file.workload, limits};
+    if (plan_load(&file, shape, options->plan_path, e)) return e->status;
+    if (plan_replay(plan, shape, machine, &file, limits, e) == OK) return OK;
+    if (e->status == ERR_MEMORY &&
+        plan_replay_paged(plan, shape, machine, &file, limits, &refused) == OK) {
+        if (options->allow_paging) {
+            tell_paging(plan, &r, options->log);
+            *e = (struct err){0};
+            return OK;
+        }
+        refuse_ram(plan, &r, paging, e);
+        err_fix(e, "make a plan for less: tandem plan ... --save FILE; or %s", paging);
+    }
+    return err_context(e, "%s", options->plan_path);
 }
 
 enum status plan_request_solve(struct plan *plan, const struct shape *shape,
                                const struct machine *machine, const struct engine_options *options,
                                struct err *e) {
-    if (options->plan_path) {
-        struct plan_file file;
-        if (plan_load(&file, shape, options->plan_path, e)) return e->status;
-        if (plan_replay(plan, shape, machine, &file, &options->constraints, e))
-            return err_context(e, "%s", options->plan_path);
-        return OK;
-    }
+    if (options->plan_path) return replay(plan, shape, machine, options, e);
     struct constraints constraints;
     struct workload workload = options->workload;
     if (workload.n_ctx == N_CTX_OF_MODEL) workload.n_ctx = shape->n_ctx_train;

@@ -48,6 +48,28 @@ result paging_cannot_help
     grep -q '^  4 GiB more of RAM .* tokens/s, x 1\.1' "$work/plan" &&
     ! grep -q '^would not help: .*of RAM' "$work/plan"
 result paging_advice
+# A saved plan with cold weights is the same again, or refused with the option that it needs.
+saved_plan() {
+    "$TANDEM" plan --shape llama-3.3-70b --machine gtx-1650-4g "$@" >"$work/plan" 2>"$work/err"
+}
+saved_plan --allow-paging --save "$work/saved" && saved_plan --allow-paging --plan "$work/saved" --save "$work/again" &&
+    cmp -s "$work/saved" "$work/again" && grep -q '27.38 GiB of weights do not fit in RAM' "$work/err"
+result paging_replayed
+saved_plan --plan "$work/saved"
+[ $? -eq 1 ] && [ "$(wc -l <"$work/err")" -eq 2 ] && grep -q 'needs 37.73 GiB of RAM beside the GPU' "$work/err" &&
+    grep -q -e 'tandem plan ... --save FILE; or --allow-paging reads the rest from the disk' "$work/err"
+result paging_replay_names_the_option
+# Without what is read at once, or with too little on the GPU, paging does not help either.
+saved_plan --allow-paging --plan "$work/saved" --ram 2G
+[ $? -eq 1 ] && grep -q 'need 37.73 GiB of its memory .*, and 2.00 GiB are free' "$work/err" &&
+    ! saved_plan --allow-paging --plan "$work/saved" --vram 2G && grep -q 'GTX 1650 need' "$work/err"
+result paging_replay_refused
+"$TANDEM" plan -m "$MODEL" -c 512 --device none --ram 90M --allow-paging --save "$work/saved" >"$work/plan" 2>"$work/err" &&
+    timeout 300 "$TANDEM" run -m "$MODEL" -n 12 --ignore-eos --temp 0 -p 'The capital of France' --device none \
+        --ram 90M --allow-paging --plan "$work/saved" >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram" && grep -q 'MiB of weights do not fit in RAM' "$work/err"
+result paging_replay_runs
 run "$TANDEM_SIM" --device sim:vram=24M --ram 80M --allow-paging
 [ $code -eq 0 ] && cmp -s "$work/out" "$work/in_ram"
 result paging_beside_a_gpu

@@ -1,7 +1,8 @@
 /* fuzz_plan.c: libFuzzer entry for the reader of plan files.
  *
  * The shape is a fixed one with every kind of unit. What is accepted is replayed on a machine with
- * an accelerator, and what is refused must say why. Run by tests/fuzz/fuzz.sh.
+ * an accelerator, also with little RAM, and what is refused must say why. Run by
+ * tests/fuzz/fuzz.sh.
  */
 #include "tests/lib/small_shape.h"
 
@@ -12,10 +13,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes);
 
 static void replay(const struct shape *shape, const struct plan_file *file) {
     const struct machine machine = small_machine(UINT64_C(64) << 20);
-    const struct constraints limits = {0};
+    const struct constraints limits = {0}, little = {.ram_bytes = UINT64_C(20) << 20};
     struct plan *plan = mem_alloc(1, sizeof *plan);
     struct err e = {0};
     if (plan && plan_replay(plan, shape, &machine, file, &limits, &e)) ASSERT(e.what[0]);
+    e = (struct err){0};
+    if (plan && plan_replay_paged(plan, shape, &machine, file, &little, &e)) ASSERT(e.what[0]);
     mem_free(plan);
 }
 
