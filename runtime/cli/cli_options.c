@@ -1,8 +1,6 @@
 /* cli_options.c: see cli_options.h. */
 #include "runtime/cli/cli_options.h"
 
-#include "runtime/model/families.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -132,6 +130,16 @@ const char *command_usage(enum command command) {
 const char *command_summary(enum command command) {
     ASSERT(command < COMMAND_COUNT);
     return commands[command].summary;
+}
+
+const char *command_more(enum command command) {
+    ASSERT(command < COMMAND_COUNT);
+    return commands[command].more;
+}
+
+const char *command_example(enum command command) {
+    ASSERT(command < COMMAND_COUNT);
+    return commands[command].example;
 }
 
 // ---- Suggestions --------------------------------------------------------------------------------
@@ -852,107 +860,4 @@ void cli_options_print_again(const struct cli_options *o, enum command other, FI
         if (keep && has_value) print_word(next, out);
         i += has_value;
     }
-}
-
-// ---- Help ---------------------------------------------------------------------------------------
-
-enum { HELP_INDENT = 34, HELP_COLUMNS = 96 };
-
-// Prints text from column indent on, where the line is, broken between words.
-static void print_wrapped(const char *text, int indent, FILE *out) {
-    int column = indent;
-    for (const char *word = text; *word;) {
-        int length = (int)strcspn(word, " ");
-        if (column > indent && column + 1 + length > HELP_COLUMNS) {
-            fprintf(out, "\n%*s", indent, "");
-            column = indent;
-        } else if (column > indent)
-            column += fprintf(out, " ");
-        column += fprintf(out, "%.*s", length, word);
-        word += length;
-        word += strspn(word, " ");
-    }
-    fputc('\n', out);
-}
-
-// Prints left in its column, and text in the other one.
-static void print_row(const char *left, const char *text, FILE *out) {
-    if (strlen(left) < HELP_INDENT - 3)
-        fprintf(out, "  %-*s", HELP_INDENT - 2, left);
-    else
-        fprintf(out, "  %s\n%*s", left, HELP_INDENT, "");
-    print_wrapped(text, HELP_INDENT, out);
-}
-
-static void print_option(const struct option_spec *spec, FILE *out) {
-    char left[96];
-    int length = 0;
-    for (int k = 0; k < OPTION_NAMES && spec->names[k]; k++)
-        length += snprintf(left + length, sizeof left - (size_t)length, "%s%s", k ? ", " : "",
-                           spec->names[k]);
-    if (spec->value) snprintf(left + length, sizeof left - (size_t)length, " %s", spec->value);
-    print_row(left, spec->help, out);
-}
-
-static void print_devices(const struct device_driver *drivers, int32_t n_drivers, FILE *out) {
-    fprintf(out, "\nKinds of --device in this program:\n  %-*s", HELP_INDENT - 2, "none");
-    print_wrapped("only the CPU", HELP_INDENT, out);
-    for (int32_t i = 0; i < n_drivers; i++) {
-        fprintf(out, "  %-*s", HELP_INDENT - 2, drivers[i].prefix);
-        print_wrapped(drivers[i].help, HELP_INDENT, out);
-    }
-}
-
-static void print_families(FILE *out) {
-    char families[2048];
-    fprintf(out, "\nModels that run, by their general.architecture:\n  ");
-    print_wrapped(family_list(families, sizeof families), 2, out);
-}
-
-static void help_all(FILE *out) {
-    fprintf(out, "usage: tandem COMMAND [options]\n\n"
-                 "Runs a language model (a GGUF file) on the GPU and the CPU together.\n\n");
-    for (int i = 0; i < COMMAND_COUNT; i++) {
-        char left[64];
-        snprintf(left, sizeof left, "%s %s", commands[i].name, commands[i].usage);
-        print_row(left, commands[i].summary, out);
-    }
-    fprintf(out, "\nExamples:\n");
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (commands[i].example)
-            fprintf(out, "  tandem %s %s\n", commands[i].name, commands[i].example);
-    print_families(out);
-    fprintf(out, "\n'tandem help COMMAND' lists the options of a command.\n\n"
-                 "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000), B.\n"
-                 "Exit codes: 0 done, 1 a file, the memory or a device failed, 2 wrong usage,\n"
-                 "3 --strict and the placement asked for does not fit or is refused its memory,\n"
-                 "130 stopped by Ctrl-C.\n");
-}
-
-void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,
-                      FILE *out) {
-    ASSERT(topic < COMMAND_COUNT);
-    if (topic >= COMMAND_HELP) {
-        help_all(out);
-        return;
-    }
-    fprintf(out, "usage: tandem %s %s%s[options]\n\n'tandem %s' %s.\n%s", commands[topic].name,
-            commands[topic].usage, *commands[topic].usage ? " " : "", commands[topic].name,
-            commands[topic].summary, commands[topic].more);
-    const char *heading = NULL;
-    bool devices = false;
-    for (int i = 0; i < TABLE_COUNT; i++) {
-        if (!(table[i].commands & 1u << topic)) continue;
-        if (!table[i].names[0]) {
-            heading = table[i].help;
-            continue;
-        }
-        if (heading) fprintf(out, "\n%s:\n", heading);
-        heading = NULL;
-        devices |= table[i].offset == AT(device);
-        print_option(&table[i], out);
-    }
-    if (devices) print_devices(drivers, n_drivers, out);
-    if (commands[topic].example)
-        fprintf(out, "\nExample:\n  tandem %s %s\n", commands[topic].name, commands[topic].example);
 }

@@ -191,10 +191,13 @@ enum status cli_options_set(struct cli_options *o, const char *name, const char 
 // Prints these settings, a line each.
 void cli_options_print_settings(const struct cli_options *o, FILE *out);
 
-// The name of a command as it is typed, what follows it, and what it does.
+// The name of a command as it is typed, what follows it, what it does, further lines of its page,
+// and what may follow its name in an example (NULL: none).
 const char *command_name(enum command command);
 const char *command_usage(enum command command);
 const char *command_summary(enum command command);
+const char *command_more(enum command command);
+const char *command_example(enum command command);
 
 // The value of a variable among NAME=VALUE texts that NULL ends (variables may be NULL); NULL if it
 // is not there or empty.
@@ -209,9 +212,5 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
 // Prints those arguments again which another command knows too, but not what asks for less output,
 // as a shell reads them.
 void cli_options_print_again(const struct cli_options *o, enum command other, FILE *out);
-
-// The page that "tandem help" and "tandem COMMAND --help" print. drivers are listed under --device.
-void cli_options_help(enum command topic, const struct device_driver *drivers, int32_t n_drivers,
-                      FILE *out);
 
 #endif

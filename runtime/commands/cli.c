@@ -2,6 +2,7 @@
 #include "runtime/commands/cli.h"
 
 #include "runtime/cli/cli_generate.h"
+#include "runtime/cli/cli_help.h"
 #include "runtime/cli/cli_models.h"
 #include "runtime/cli/cli_pages.h"
 #include "runtime/commands/commands.h"
@@ -48,7 +49,7 @@ static enum status run_command(struct cli *cli, struct err *e) {
     case COMMAND_RM: return cli_rm(cli, e);
     case COMMAND_HELP:
         if (cli->options.page) return write_page(cli->options.page, e);
-        cli_options_help(cli->options.topic, cli->drivers, cli->n_drivers, stdout);
+        cli_help(cli->options.topic, cli->drivers, cli->n_drivers, stdout);
         return OK;
     case COMMAND_VERSION: puts("tandem " TANDEM_VERSION); return OK;
     case COMMAND_COUNT: break;

@@ -1,6 +1,7 @@
-/* test_options.c: tests of runtime/cli/cli_options.h: every option of the table, its values and the
- * messages. */
+/* test_options.c: tests of runtime/cli/cli_options.h and cli_help.h: every option of the table, its
+ * values and the messages. */
 #include "planner/planner.h"
+#include "runtime/cli/cli_help.h"
 #include "runtime/cli/cli_options.h"
 
 #include <math.h>
@@ -498,7 +499,7 @@ static char *help_page(enum command topic) {
     size_t size;
     FILE *out = open_memstream(&page, &size);
     assert_non_null(out);
-    cli_options_help(topic, &driver, 1, out);
+    cli_help(topic, &driver, 1, out);
     fclose(out);
     return page;
 }
