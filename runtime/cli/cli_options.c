@@ -202,9 +202,14 @@ static const char *closest_command(const char *given) {
 
 // ---- Values -------------------------------------------------------------------------------------
 
+// Values come from the environment too.
+static const char *source_of(const char *name) {
+    return strncmp(name, "LLAMA_", 6) == 0 ? "variable" : "option";
+}
+
 static enum status bad_value(struct err *e, const char *name, const char *expected,
                              const char *text) {
-    err_set(e, ERR_USAGE, "option %s", name);
+    err_set(e, ERR_USAGE, "%s %s", source_of(name), name);
     err_expected(e, "%s", expected);
     return err_actual(e, "'%s'", text);
 }
@@ -225,6 +230,15 @@ static bool parse_positions(const char *text, long long *out) {
     if (errno || end == text || (strcmp(end, "k") != 0 && strcmp(end, "K") != 0)) return false;
     *out = *out > INT32_MAX || *out < 0 ? -1 : *out * 1024;
     return true;
+}
+
+// A switch has a value in the environment alone; off leaves it as it is.
+static enum status set_switch(const char *name, const char *text, bool *target, struct err *e) {
+    bool on = true;
+    if (text && !llama_switch_parse(text, &on))
+        return bad_value(e, name, "on, enabled, true, 1, off, disabled, false or 0", text);
+    *target |= on;
+    return OK;
 }
 
 static enum status set_integer(const struct option_spec *spec, const char *name, const char *text,
@@ -311,7 +325,7 @@ enum status cli_options_kv_type(const char *name, const char *text, enum dtype *
         if (strcmp(text, known[i]) == 0) return *out = kv_dtype((enum kv_type)i), OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(text, later[i]) == 0) {
-            err_set(e, ERR_USAGE, "option %s: %s is not supported yet", name, text);
+            err_set(e, ERR_USAGE, "%s %s: %s is not supported yet", source_of(name), name, text);
             return err_fix(e, "take f16, f32, q8_0, q4_0 or auto");
         }
     return bad_value(e, name, "f16, f32, q8_0, q4_0 or auto", text);
@@ -388,7 +402,7 @@ static enum status set_value(struct cli_options *o, const struct option_spec *sp
                              const char *name, const char *text, struct err *e) {
     void *target = (char *)o + spec->offset;
     switch (spec->kind) {
-    case OPTION_SWITCH: *(bool *)target = true; return OK;
+    case OPTION_SWITCH: return set_switch(name, text, target, e);
     case OPTION_TEXT: *(const char **)target = text; return OK;
     case OPTION_LIST: return add_text(name, text, target, e);
     case OPTION_INT:
@@ -771,8 +785,6 @@ static enum status take_variables(struct cli_options *o, char *const *variables,
         const struct option_spec *spec = find_option(name, strlen(name), o->command);
         if (!spec || !(spec->commands & 1u << o->command) || spec->kind == OPTION_LIST) continue;
         if (models && (o->model || o->shape || o->hub_repo)) continue;
-        const bool off = strcmp(value, "0") == 0 || strcmp(value, "false") == 0;
-        if (spec->kind == OPTION_SWITCH && off) continue;
         if (set_value(o, spec, list[i].name, value, e)) return e->status;
     }
     return OK;

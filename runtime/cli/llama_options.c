@@ -71,6 +71,15 @@ bool llama_option_is_switch(const char *text) {
     return false;
 }
 
+bool llama_switch_parse(const char *text, bool *on) {
+    static const char *const words[][2] = {
+        {"off", "on"}, {"disabled", "enabled"}, {"false", "true"}, {"0", "1"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        for (int k = 0; k < 2; k++)
+            if (strcmp(words[i][k], text) == 0) return *on = k == 1, true;
+    return false;
+}
+
 const struct llama_variable *llama_variables(int32_t *count) {
     *count = (int32_t)(sizeof variables / sizeof *variables);
     return variables;

@@ -30,6 +30,10 @@ const struct llama_option *llama_option_find(const char *name, size_t length);
 // True if text is a value of LLAMA_SWITCH.
 bool llama_option_is_switch(const char *text);
 
+// Reads what turns a switch on or off by a variable: on, enabled, true or 1; off, disabled, false
+// or 0. False if text is none of them.
+bool llama_switch_parse(const char *text, bool *on);
+
 struct llama_variable {
     const char *name;   // of the environment variable
     const char *option; // as it is typed

@@ -14,8 +14,9 @@
 
 enum { ARGUMENTS_MAX = 16 };
 
-// Parses a command line given as words; NULL ends it.
-static enum status parse(struct cli_options *o, struct err *e, const char *const *words) {
+// Parses a command line given as words, with these variables; NULL ends each.
+static enum status parse_in(struct cli_options *o, struct err *e, const char *const *variables,
+                            const char *const *words) {
     char *argv[ARGUMENTS_MAX] = {(char *)(uintptr_t) "tandem"};
     int argc = 1;
     for (; words[argc - 1]; argc++) {
@@ -23,7 +24,11 @@ static enum status parse(struct cli_options *o, struct err *e, const char *const
         argv[argc] = (char *)(uintptr_t)words[argc - 1];
     }
     *e = (struct err){0};
-    return cli_options_parse(o, argc, argv, NULL, e);
+    return cli_options_parse(o, argc, argv, (char *const *)(uintptr_t)variables, e);
+}
+
+static enum status parse(struct cli_options *o, struct err *e, const char *const *words) {
+    return parse_in(o, e, NULL, words);
 }
 
 #define PARSE(...) parse(&o, &e, (const char *const[]){__VA_ARGS__, NULL})
@@ -196,6 +201,43 @@ static void the_environment_gives_defaults(void **state) {
     char *const bad[] = {"LLAMA_ARG_CTX_SIZE=many", "LLAMA_ARG_MODEL=m", NULL};
     assert_int_equal(cli_options_parse(&o, 4, argv, bad, &e), ERR_USAGE);
     assert_says(&e, "LLAMA_ARG_CTX_SIZE");
+}
+
+// Parses a command line with one variable in the environment.
+static enum status parse_with(struct cli_options *o, struct err *e, const char *variable,
+                              const char *const *words) {
+    return parse_in(o, e, (const char *const[]){variable, NULL}, words);
+}
+#define PARSE_WITH(variable, ...) \
+    parse_with(&o, &e, variable, (const char *const[]){__VA_ARGS__, NULL})
+
+static void switches_of_the_environment_go_on_and_off(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    const char *const on[] = {"on", "enabled", "true", "1"};
+    const char *const off[] = {"off", "disabled", "false", "0", ""};
+    const char *const wrong[] = {"On", "2", "yes", "truer", " 1"};
+    char variable[64];
+    for (size_t i = 0; i < sizeof on / sizeof *on; i++) {
+        snprintf(variable, sizeof variable, "LLAMA_ARG_SWA_FULL=%s", on[i]);
+        assert_int_equal(PARSE_WITH(variable, "run", "-m", "x", "-p", "y"), OK);
+        assert_true(o.full_windows);
+    }
+    for (size_t i = 0; i < sizeof off / sizeof *off; i++) {
+        snprintf(variable, sizeof variable, "LLAMA_ARG_SWA_FULL=%s", off[i]);
+        assert_int_equal(PARSE_WITH(variable, "run", "-m", "x", "-p", "y"), OK);
+        assert_false(o.full_windows);
+        assert_int_equal(PARSE_WITH(variable, "run", "-m", "x", "-p", "y", "--swa-full"), OK);
+        assert_true(o.full_windows);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(variable, sizeof variable, "LLAMA_ARG_SWA_FULL=%s", wrong[i]);
+        assert_int_equal(PARSE_WITH(variable, "run", "-m", "x", "-p", "y"), ERR_USAGE);
+        assert_says(&e, "variable LLAMA_ARG_SWA_FULL: expected on, enabled, true, 1, off, "
+                        "disabled, false or 0, got '");
+        assert_says(&e, wrong[i]);
+    }
 }
 
 static void numbers_keep_their_range(void **state) {
@@ -561,6 +603,7 @@ int main(void) {
         cmocka_unit_test(settings_change_by_their_names),
         cmocka_unit_test(options_of_llama_cpp_have_names),
         cmocka_unit_test(the_environment_gives_defaults),
+        cmocka_unit_test(switches_of_the_environment_go_on_and_off),
         cmocka_unit_test(numbers_keep_their_range),
         cmocka_unit_test(sizes_take_suffixes),
         cmocka_unit_test(small_sizes_need_a_unit),
