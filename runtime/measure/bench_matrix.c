@@ -2,6 +2,7 @@
 #include "runtime/measure/bench_matrix.h"
 
 #include "base/mem.h"
+#include "runtime/cli/cli_values.h"
 
 #include <string.h>
 
@@ -130,14 +131,14 @@ static enum status read_words(struct bench_values *out, const char *option,
 static enum status read_kv_type(const char *option, const char *piece, int64_t *out,
                                 struct err *e) {
     enum dtype type = DTYPE_F16;
-    if (cli_options_kv_type(option, piece, &type, e)) return e->status;
+    if (cli_value_kv_type(option, piece, &type, e)) return e->status;
     *out = type;
     return OK;
 }
 
 static enum status read_size(const char *option, const char *piece, int64_t *out, struct err *e) {
     uint64_t size_bytes = 0;
-    if (cli_options_size(option, piece, &size_bytes, e)) return e->status;
+    if (cli_value_size(option, piece, &size_bytes, e)) return e->status;
     *out = (int64_t)size_bytes; // below 9e18
     return OK;
 }
@@ -152,7 +153,7 @@ static enum status read_layers(struct bench_values *out, const struct text_list 
             if (!next_piece(&text, piece)) return bad_piece(e, "-ngl", text);
             if (strpbrk(piece, "+*") || (*piece && strchr(piece + 1, '-'))) {
                 if (add_piece(out, "-ngl", piece, 0, GPU_LAYERS_ALL - 1, e)) return e->status;
-            } else if (cli_options_layers("-ngl", piece, &layers, e) ||
+            } else if (cli_value_layers("-ngl", piece, &layers, e) ||
                        add_value(out, "-ngl", layers, e))
                 return e->status;
         }
