@@ -194,7 +194,8 @@ enum status cli_models_take(struct cli *cli, struct err *e) {
     struct hub_name name;
     struct hub_files files = {0};
     const bool manages = o->command == COMMAND_PULL || o->command == COMMAND_RM;
-    if (!o->hub_repo) return check_paths(o, e);
+    const bool lists = cli_options_list_names(o) || o->bench.list_devices; // needs no model
+    if (!o->hub_repo || lists) return check_paths(o, e);
     signal_watch(); // from here on Ctrl-C stops transfers, and what came is kept
     if (manages) return OK;
     if (shows_file(o)) {

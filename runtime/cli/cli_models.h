@@ -27,7 +27,7 @@ enum status cli_models_heads(struct cli *cli, const char *repo, const struct hub
 
 // Puts the path of the model that -hf names into options.model (of bench: into its list). If it is
 // not in the cache, commands that need no more than its header get that, and others fetch the
-// model; with --offline ERR_FILE. Does nothing without -hf.
+// model; with --offline ERR_FILE. Does nothing without -hf, or for a list of names or devices.
 enum status cli_models_take(struct cli *cli, struct err *e);
 
 // ERR_FILE if nobody knows the folder of the cache.

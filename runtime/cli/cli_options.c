@@ -306,10 +306,17 @@ static void take_foreign(struct cli_options *o, const char *name, const struct o
     }
 }
 
-// Parses one option at argv[*i], with its value in the same argument ("--top-k=5") or the next one.
-static enum status parse_option(struct cli_options *o, int argc, char **argv, int *i,
-                                struct wrong_options *w, struct err *e) {
-    char *given = argv[*i];
+// The arguments after the command, up to argv[i], and the members of the options that they set.
+struct arguments {
+    int argc, i;
+    char **argv;
+    bool given[sizeof(struct cli_options)]; // by offset, of options with names
+    struct wrong_options wrong;
+};
+
+// Parses the option at argv[i], with its value in the same argument ("--top-k=5") or the next one.
+static enum status parse_option(struct cli_options *o, struct arguments *a, struct err *e) {
+    char *given = a->argv[a->i];
     const char *equals = strncmp(given, "--", 2) == 0 ? strchr(given, '=') : NULL;
     size_t length = equals ? (size_t)(equals - given) : strlen(given);
     char name[NAME_MAX_CHARS + 1];
@@ -318,19 +325,20 @@ static enum status parse_option(struct cli_options *o, int argc, char **argv, in
     const struct option_spec *spec = find_option(given, length, o->command);
     if (!spec || !(spec->commands & 1u << o->command)) {
         const struct llama_option *llama = llama_option_find(given, length);
-        take_foreign(o, name, spec, llama, w);
+        take_foreign(o, name, spec, llama, &a->wrong);
         if (!equals && (llama || !spec || spec->value))
-            *i += values_of(llama, *i + 1 < argc ? argv[*i + 1] : NULL);
+            a->i += values_of(llama, a->i + 1 < a->argc ? a->argv[a->i + 1] : NULL);
         return OK;
     }
+    a->given[spec->offset] = true;
     if (!spec->value) {
         if (equals) return err_set(e, ERR_USAGE, "option %s takes no value", name);
         return cli_value_set(o, spec, name, NULL, e);
     }
     if (equals) return cli_value_set(o, spec, name, equals + 1, e);
-    if (*i + 1 >= argc)
+    if (a->i + 1 >= a->argc)
         return err_set(e, ERR_USAGE, "option %s needs a value: %s", name, spec->value);
-    return cli_value_set(o, spec, name, argv[++*i], e);
+    return cli_value_set(o, spec, name, a->argv[++a->i], e);
 }
 
 // Takes an argument of quantize: the model, the new file, the type. False if there are more.
@@ -451,11 +459,11 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
                 "has room for the logits of all positions");
         return err_fix(e, "leave --plan out, and repeat the options that the plan was made with");
     }
+    if (o->strategy == STRATEGY_CPU && o->gpu_layers != GPU_LAYERS_AUTO && o->gpu_layers != 0)
+        return err_set(e, ERR_USAGE, "--strategy cpu and -ngl cannot be combined");
     both = first_given(opened, sizeof opened / sizeof *opened);
     if (o->machine && both)
         return err_set(e, ERR_USAGE, "--machine and %s cannot be combined", both);
-    if ((o->kv_type_k == KV_TYPE_AUTO) != (o->kv_type_v == KV_TYPE_AUTO))
-        return err_set(e, ERR_USAGE, "auto needs both options: -ctk auto -ctv auto");
     return OK;
 }
 
@@ -464,53 +472,18 @@ bool cli_options_list_names(const struct cli_options *o) {
            (o->machine && strcmp(o->machine, "list") == 0);
 }
 
-// Checks that every command that opens a model has one.
-static enum status check_model(const struct cli_options *o, struct err *e) {
-    bool empty = o->model && !*o->model;
-    for (int32_t i = 0; i < o->bench.models.n; i++) empty |= !*o->bench.models.texts[i];
-    if (empty) return cli_value_bad(e, "-m", "a file", "");
-    if (o->hub_repo && (o->model || o->shape || o->bench.models.n))
-        return err_set(e, ERR_USAGE, "-hf and %s cannot be combined", o->shape ? "--shape" : "-m");
-    if (o->hub_file && !o->hub_repo)
-        return err_set(e, ERR_USAGE, "a file of a repository needs its name: -hf ORG/REPO");
-    if ((IN(PULL) | IN(SHOW) | IN(RM)) & 1u << o->command && !o->hub_repo) {
-        err_set(e, ERR_USAGE, "'tandem %s' needs the name of a model", command_name(o->command));
-        return err_fix(e, "for example: tandem %s ggml-org/gemma-3-4b-it-GGUF:Q4_K_M",
-                       command_name(o->command));
-    }
-    if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape cannot be combined");
-    if ((MODEL & 1u << o->command) && !o->model && !o->shape && !o->hub_repo &&
-        !cli_options_list_names(o))
-        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE or -hf ORG/REPO%s",
-                       command_name(o->command),
-                       o->command == COMMAND_PLAN ? " or --shape NAME" : "");
-    if (o->command == COMMAND_BENCH && !o->bench.models.n && !o->hub_repo && !o->bench.list_devices)
-        return err_set(e, ERR_USAGE, "'tandem bench' needs a model: -m FILE or -hf ORG/REPO");
-    return OK;
+static int count_texts(const struct cli_options *o) {
+    return (o->prompt != NULL) + (o->file != NULL) + o->from_stdin;
 }
 
-// Checks what the options need from each other.
-static enum status check_whole(const struct cli_options *o, struct err *e) {
-    const char *command = command_name(o->command);
-    int texts = (o->prompt != NULL) + (o->file != NULL) + o->from_stdin;
-    if (check_model(o, e)) return e->status;
-    if (o->command == COMMAND_QUANTIZE && !(o->model && o->output && o->mixture)) {
-        err_set(e, ERR_USAGE,
-                "'tandem quantize' needs a model, a name for the new file and a type");
-        return err_fix(e, "for example: tandem quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M");
-    }
-    if (o->kl_divergence && !o->logits_base)
-        return err_set(e, ERR_USAGE, "--kl-divergence needs --kl-divergence-base FILE");
-    if (o->kl_divergence && (texts || o->n_ctx))
+// Checks that no option excludes another one.
+static enum status check_together(const struct cli_options *o, struct err *e) {
+    if (o->hub_repo && (o->model || o->shape || o->bench.models.n))
+        return err_set(e, ERR_USAGE, "-hf and %s cannot be combined", o->shape ? "--shape" : "-m");
+    if (o->model && o->shape) return err_set(e, ERR_USAGE, "-m and --shape cannot be combined");
+    if (o->kl_divergence && (count_texts(o) || o->n_ctx))
         return err_set(e, ERR_USAGE,
                        "--kl-divergence takes the text and its windows from its file");
-    if (o->command == COMMAND_PERPLEXITY && !texts && !o->kl_divergence)
-        return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
-    if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {
-        err_set(e, ERR_USAGE, "'tandem %s' needs %s text", command, texts ? "just one" : "a");
-        return err_fix(e, "give either -p TEXT or -f FILE%s",
-                       o->command == COMMAND_TOKENIZE ? " or --stdin" : "");
-    }
     if ((o->grammar != NULL) + (o->grammar_file != NULL) + (o->schema != NULL) +
             (o->schema_file != NULL) >
         1)
@@ -523,6 +496,54 @@ static enum status check_whole(const struct cli_options *o, struct err *e) {
     return check_plan(o, e);
 }
 
+// Checks that every command that opens a model has one.
+static enum status check_model(const struct cli_options *o, struct err *e) {
+    bool empty = o->model && !*o->model;
+    for (int32_t i = 0; i < o->bench.models.n; i++) empty |= !*o->bench.models.texts[i];
+    if (empty) return cli_value_bad(e, "-m", "a file", "");
+    if (o->hub_file && !o->hub_repo)
+        return err_set(e, ERR_USAGE, "a file of a repository needs its name: -hf ORG/REPO");
+    if ((IN(PULL) | IN(SHOW) | IN(RM)) & 1u << o->command && !o->hub_repo) {
+        err_set(e, ERR_USAGE, "'tandem %s' needs the name of a model", command_name(o->command));
+        return err_fix(e, "for example: tandem %s ggml-org/gemma-3-4b-it-GGUF:Q4_K_M",
+                       command_name(o->command));
+    }
+    if ((MODEL & 1u << o->command) && !o->model && !o->shape && !o->hub_repo &&
+        !cli_options_list_names(o))
+        return err_set(e, ERR_USAGE, "'tandem %s' needs a model: -m FILE or -hf ORG/REPO%s",
+                       command_name(o->command),
+                       o->command == COMMAND_PLAN ? " or --shape NAME" : "");
+    if (o->command == COMMAND_BENCH && !o->bench.models.n && !o->hub_repo && !o->bench.list_devices)
+        return err_set(e, ERR_USAGE, "'tandem bench' needs a model: -m FILE or -hf ORG/REPO");
+    return OK;
+}
+
+// Checks that nothing is missing that the command or an option needs.
+static enum status check_needs(const struct cli_options *o, struct err *e) {
+    const char *command = command_name(o->command);
+    const int texts = count_texts(o);
+    if (check_model(o, e)) return e->status;
+    if (o->command == COMMAND_QUANTIZE && !(o->model && o->output && o->mixture)) {
+        err_set(e, ERR_USAGE,
+                "'tandem quantize' needs a model, a name for the new file and a type");
+        return err_fix(e, "for example: tandem quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M");
+    }
+    if (o->kl_divergence && !o->logits_base)
+        return err_set(e, ERR_USAGE, "--kl-divergence needs --kl-divergence-base FILE");
+    if (o->command == COMMAND_PERPLEXITY && !texts && !o->kl_divergence)
+        return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
+    if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {
+        err_set(e, ERR_USAGE, "'tandem %s' needs %s text", command, texts ? "just one" : "a");
+        return err_fix(e, "give either -p TEXT or -f FILE%s",
+                       o->command == COMMAND_TOKENIZE ? " or --stdin" : "");
+    }
+    if ((o->kv_type_k == KV_TYPE_AUTO) != (o->kv_type_v == KV_TYPE_AUTO))
+        return err_set(e, ERR_USAGE, "auto needs both options: -ctk auto -ctv auto");
+    return OK;
+}
+
+// ---- The environment ----------------------------------------------------------------------------
+
 const char *cli_variable(char *const *variables, const char *name) {
     const size_t length = strlen(name);
     for (; variables && *variables; variables++)
@@ -531,28 +552,99 @@ const char *cli_variable(char *const *variables, const char *name) {
     return NULL;
 }
 
-// Sets the options of the command that the environment gives. models: only the model, which comes
-// last, since it may also be an argument without a name; else all others.
-static enum status take_variables(struct cli_options *o, char *const *variables, bool models,
-                                  struct err *e) {
-    int32_t count;
-    const struct llama_variable *list = llama_variables(&count);
-    for (int32_t i = 0; i < count; i++) {
-        const char *name = list[i].option, *value = cli_variable(variables, list[i].name);
-        const bool names_model =
-            strcmp(name, "-m") == 0 || strcmp(name, "-hf") == 0 || strcmp(name, "-mu") == 0;
-        if (!value || models != names_model) continue;
-        const struct option_spec *spec = find_option(name, strlen(name), o->command);
-        if (!spec || !(spec->commands & 1u << o->command) || spec->kind == OPTION_LIST) continue;
-        if (models && (o->model || o->shape || o->hub_repo)) continue;
-        if (cli_value_set(o, spec, list[i].name, value, e)) return e->status;
+// Turns what was given into what the commands read.
+static void settle(struct cli_options *o) {
+    if (o->n_ctx == 0 && PLANNED & 1u << o->command) o->n_ctx = N_CTX_OF_MODEL;
+    if (o->n_ctx < 0) o->n_ctx = 0;
+    if (o->reasoning_budget == 0) o->thinking = THINKING_OFF;
+    if (GENERATE & 1u << o->command) o->escape = !o->no_escape;
+    if (o->n_threads < 0) o->n_threads = 0;
+    if (o->n_threads_batch < 0) o->n_threads_batch = 0;
+}
+
+static bool fit_together(const struct cli_options *o) {
+    struct cli_options settled = *o;
+    struct err e = {0};
+    settle(&settled);
+    return check_together(&settled, &e) == OK;
+}
+
+// A variable of the environment, its value and the option of the command that it sets.
+struct setting {
+    const char *name, *value;
+    const struct option_spec *spec;
+};
+
+// Finds the setting of a variable. False if it is not there, if the command has no such option, or
+// if an argument gives it.
+static bool find_setting(struct setting *out, const struct llama_variable *variable,
+                         const struct cli_options *o, const struct arguments *a,
+                         char *const *variables) {
+    const char *option = variable->option;
+    const struct option_spec *spec = find_option(option, strlen(option), o->command);
+    *out = (struct setting){variable->name, cli_variable(variables, variable->name), spec};
+    if (!out->value || !spec || !(spec->commands & 1u << o->command)) return false;
+    // Lists, and the context that they need, are what a benchmark is asked to measure.
+    if (spec->kind == OPTION_LIST || (o->command == COMMAND_BENCH && spec->offset == AT(n_ctx)))
+        return false;
+    const bool is_text = spec->kind == OPTION_TEXT; // it may be an argument without a name
+    return !a->given[spec->offset] &&
+           !(is_text && *(const char *const *)((const char *)o + spec->offset));
+}
+
+static enum status apply(struct cli_options *o, const struct setting *s, struct err *e) {
+    return cli_value_set(o, s->spec, s->name, s->value, e);
+}
+
+// Refuses a setting that excludes one of those before it, where the arguments take either.
+static enum status check_pairs(const struct cli_options *o, const struct setting *before,
+                               int32_t n_before, const struct setting *s, struct err *e) {
+    for (int32_t i = 0; i < n_before; i++) {
+        struct cli_options both = *o;
+        if (apply(&both, &before[i], e) || apply(&both, s, e)) return e->status;
+        if (fit_together(&both)) continue;
+        err_set(e, ERR_USAGE, "variables %s and %s cannot be combined", before[i].name, s->name);
+        return err_fix(e, "unset one of them, or say by an option what counts");
     }
     return OK;
 }
 
+// Applies the variables of the environment whose options the arguments neither give nor exclude.
+static enum status take_variables(struct cli_options *o, const struct arguments *a,
+                                  char *const *variables, struct err *e) {
+    const struct cli_options by_arguments = *o;
+    struct setting taken[LLAMA_VARIABLES_MAX];
+    int32_t count, n_taken = 0;
+    const struct llama_variable *list = llama_variables(&count);
+    ASSERT(count <= LLAMA_VARIABLES_MAX);
+    for (int32_t i = 0; i < count; i++) {
+        struct cli_options alone = by_arguments;
+        struct setting s;
+        if (!find_setting(&s, &list[i], &by_arguments, a, variables)) continue;
+        if (apply(&alone, &s, e)) return e->status;
+        if (!fit_together(&alone)) continue;
+        if (check_pairs(&by_arguments, taken, n_taken, &s, e) || apply(o, &s, e)) return e->status;
+        taken[n_taken++] = s;
+    }
+    return OK;
+}
+
+// ---- The whole command line ---------------------------------------------------------------------
+
+static enum status parse_arguments(struct cli_options *o, struct arguments *a, struct err *e) {
+    for (a->i = 2; a->i < a->argc; a->i++) {
+        const char *text = a->argv[a->i];
+        const bool option = text[0] == '-' && text[1];
+        const enum status status = option ? parse_option(o, a, e) : parse_plain(o, text, e);
+        if (status != OK || o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
+            return status;
+    }
+    return tell_wrong(&a->wrong, e);
+}
+
 enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char *const *variables,
                               struct err *e) {
-    struct wrong_options wrong = {.n = 0};
+    struct arguments arguments = {.argc = argc, .argv = argv};
     *o = (struct cli_options){
         .command = COMMAND_HELP, // until the command is known
         .topic = COMMAND_HELP,
@@ -576,21 +668,11 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
     if (o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
         return parse_topic(o, argc, argv, e);
 
-    if (take_variables(o, variables, false, e)) return e->status;
-    for (int i = 2; i < argc; i++) {
-        bool option = argv[i][0] == '-' && argv[i][1];
-        status = option ? parse_option(o, argc, argv, &i, &wrong, e) : parse_plain(o, argv[i], e);
-        if (status != OK || o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
-            return status;
-    }
-    if (tell_wrong(&wrong, e) || take_variables(o, variables, true, e)) return e->status;
-    if (o->n_ctx == 0 && PLANNED & 1u << o->command) o->n_ctx = N_CTX_OF_MODEL;
-    if (o->n_ctx < 0) o->n_ctx = 0;
-    if (o->reasoning_budget == 0) o->thinking = THINKING_OFF;
-    if (GENERATE & 1u << o->command) o->escape = !o->no_escape;
-    if (o->n_threads < 0) o->n_threads = 0;
-    if (o->n_threads_batch < 0) o->n_threads_batch = 0;
-    return check_whole(o, e);
+    status = parse_arguments(o, &arguments, e);
+    if (status != OK || o->command == COMMAND_HELP || o->command == COMMAND_VERSION) return status;
+    if (take_variables(o, &arguments, variables, e)) return e->status;
+    settle(o);
+    return check_together(o, e) || check_needs(o, e) ? e->status : OK;
 }
 
 // ---- The same arguments for another command -----------------------------------------------------

@@ -39,9 +39,11 @@ const char *command_example(enum command command);
 // is not there or empty.
 const char *cli_variable(char *const *variables, const char *name);
 
-// Fills *o from the variables of the environment (NAME=VALUE, ended by NULL; may be NULL) that
-// llama.cpp reads too, and from the arguments, which win. ERR_USAGE names all unknown options, or
-// the first other mistake, and the way out.
+// Fills *o from the arguments, and from the variables of the environment (NAME=VALUE, ended by
+// NULL; may be NULL) that llama.cpp reads too. Arguments win: a variable whose option they give, or
+// which cannot be combined with one that they give, is left out; two variables that cannot be
+// combined are refused by their names. ERR_USAGE names all unknown options, or the first other
+// mistake, and the way out.
 enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char *const *variables,
                               struct err *e);
 

@@ -14,9 +14,10 @@ static const struct llama_option options[] = {
 #undef MISSING
 };
 
+// Where two variables set one option, the later one wins.
 static const struct llama_variable variables[] = {
-    {"LLAMA_ARG_HF_REPO", "-hf"},
     {"LLAMA_ARG_MODEL_URL", "-mu"},
+    {"LLAMA_ARG_HF_REPO", "-hf"},
     {"LLAMA_ARG_OFFLINE", "--offline"},
     {"LLAMA_ARG_MODEL", "-m"},
     {"LLAMA_ARG_CTX_SIZE", "-c"},

@@ -38,6 +38,7 @@ struct llama_variable {
     const char *name;   // of the environment variable
     const char *option; // as it is typed
 };
-const struct llama_variable *llama_variables(int32_t *count);
+enum { LLAMA_VARIABLES_MAX = 64 };
+const struct llama_variable *llama_variables(int32_t *count); // at most LLAMA_VARIABLES_MAX
 
 #endif

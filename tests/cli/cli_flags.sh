@@ -140,3 +140,16 @@ printf 'Answer in capitals.\n\n' >"$work/system"
 LLAMA_ARG_MODEL=$MODEL LLAMA_ARG_N_PREDICT=0 "$TANDEM" run -p 'Once upon' >"$work/out" 2>"$work/err" &&
     ! [ -s "$work/out" ] && grep -q 'prompt .* 2 tokens' "$work/err" &&
     echo "ok flags_from_the_environment" || echo "not ok flags_from_the_environment"
+# No variable makes a right command line fail.
+export LLAMA_ARG_HF_REPO=a/b LLAMA_ARG_THREADS=2 LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_SWA_FULL=1 \
+    LLAMA_ARG_N_GPU_LAYERS=99 HF_ENDPOINT=http://127.0.0.1:1
+plan="--shape llama-3.3-70b --machine rtx-3060-12g --ram 64G"
+# shellcheck disable=SC2086
+"$TANDEM" bench -m "$work/none.gguf" 2>&1 | grep -q 'none.gguf: No such file' &&
+    "$TANDEM" bench --list-devices >"$work/out" 2>&1 && "$TANDEM" plan --machine list >"$work/out" &&
+    "$TANDEM" plan $plan --strategy cpu --save "$work/plan" >"$work/out" 2>&1 &&
+    "$TANDEM" plan $plan --plan "$work/plan" >"$work/out" 2>&1 &&
+    grep -q '^Llama 3.3 70B' "$work/out" &&
+    echo "ok flags_exclude_variables" || { echo "not ok flags_exclude_variables"
+    head -n 3 "$work/out"; }
+unset LLAMA_ARG_HF_REPO LLAMA_ARG_THREADS LLAMA_ARG_CTX_SIZE LLAMA_ARG_SWA_FULL LLAMA_ARG_N_GPU_LAYERS HF_ENDPOINT

@@ -240,6 +240,72 @@ static void switches_of_the_environment_go_on_and_off(void **state) {
     }
 }
 
+// Each of these lines is right, whatever the environment holds.
+static void arguments_exclude_variables(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    const char *const set[] = {"LLAMA_ARG_MODEL=m",
+                               "LLAMA_ARG_CTX_SIZE=8192",
+                               "LLAMA_ARG_SWA_FULL=1",
+                               "LLAMA_ARG_THREADS=2",
+                               "LLAMA_ARG_THREADS_BATCH=2",
+                               "LLAMA_ARG_N_GPU_LAYERS=99",
+                               "LLAMA_ARG_CACHE_TYPE_K=auto",
+                               "LLAMA_ARG_CACHE_TYPE_V=auto",
+                               "LLAMA_ARG_DEVICE=none",
+                               "LLAMA_ARG_LOG_FILE=log",
+                               NULL};
+#define PARSE_IN(...) parse_in(&o, &e, set, (const char *const[]){__VA_ARGS__, NULL})
+    assert_int_equal(PARSE_IN("run", "-p", "y", "--plan", "f"), OK);
+    assert_true(o.n_ctx == 0 && !o.full_windows && o.gpu_layers == GPU_LAYERS_AUTO);
+    assert_true(o.kv_type_k == DTYPE_F16 && o.kv_type_v == DTYPE_F16 && o.n_threads == 2);
+    assert_string_equal(o.model, "m");
+    assert_int_equal(PARSE_IN("plan", "--shape", "s", "--machine", "x", "--strategy", "cpu"), OK);
+    assert_true(!o.model && !o.device && o.n_threads == 0 && o.n_threads_batch == 0);
+    assert_true(o.n_ctx == 8192 && o.full_windows && o.gpu_layers == GPU_LAYERS_AUTO);
+    assert_true(o.kv_type_k == KV_TYPE_AUTO && o.kv_type_v == KV_TYPE_AUTO);
+    assert_int_equal(PARSE_IN("perplexity", "--kl-divergence", "--kl-divergence-base", "b"), OK);
+    assert_true(o.n_ctx == 0);
+    assert_int_equal(PARSE_IN("run", "-p", "y", "-hf", "a/b", "-c", "0"), OK);
+    assert_true(!o.model && o.n_ctx == N_CTX_OF_MODEL);
+    assert_string_equal(o.log_path, "log");
+    assert_int_equal(PARSE_IN("bench", "own.gguf"), OK);
+    assert_true(o.bench.models.n == 1 && o.n_ctx == 0 && o.n_threads_batch == 2);
+    // Mistakes of the arguments are told by their own names.
+    assert_int_equal(PARSE_IN("run", "-p", "y", "--plan", "f", "-ngl", "3"), ERR_USAGE);
+    assert_says(&e, "--plan and -ngl cannot be combined");
+#undef PARSE_IN
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_HF_REPO=a/b", "bench", "-m", "f"), OK);
+    assert_null(o.hub_repo);
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_HF_REPO=a/b", "bench", "f"), OK);
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_HF_REPO=a/b", "bench"), OK);
+    assert_string_equal(o.hub_repo, "a/b");
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_HF_REPO=a/b", "run", "-mu", "c/d", "-p", "y"), OK);
+    assert_string_equal(o.hub_repo, "c/d");
+    const char *const both[] = {"LLAMA_ARG_MODEL_URL=c/d", "LLAMA_ARG_HF_REPO=a/b", NULL};
+    assert_int_equal(parse_in(&o, &e, both, (const char *const[]){"inspect", NULL}), OK);
+    assert_string_equal(o.hub_repo, "a/b");
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_CTX_SIZE=many", "run", "-m", "x", "-p", "y", "-c", "7"),
+                     OK);
+    assert_int_equal(o.n_ctx, 7);
+}
+
+static void variables_that_exclude_each_other_are_named(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    const char *const set[] = {"LLAMA_ARG_MODEL=m", "LLAMA_ARG_THREADS=2", "LLAMA_ARG_HF_REPO=a/b",
+                               NULL};
+    const char *const line[] = {"run", "-p", "y", NULL};
+    const char *const named[] = {"run", "-p", "y", "-m", "x", NULL};
+    assert_int_equal(parse_in(&o, &e, set, line), ERR_USAGE);
+    assert_says(&e, "variables LLAMA_ARG_HF_REPO and LLAMA_ARG_MODEL cannot be combined");
+    assert_int_equal(parse_in(&o, &e, set, named), OK);
+    assert_string_equal(o.model, "x");
+    assert_true(!o.hub_repo && o.n_threads == 2);
+}
+
 static void numbers_keep_their_range(void **state) {
     (void)state;
     struct cli_options o;
@@ -604,6 +670,8 @@ int main(void) {
         cmocka_unit_test(options_of_llama_cpp_have_names),
         cmocka_unit_test(the_environment_gives_defaults),
         cmocka_unit_test(switches_of_the_environment_go_on_and_off),
+        cmocka_unit_test(arguments_exclude_variables),
+        cmocka_unit_test(variables_that_exclude_each_other_are_named),
         cmocka_unit_test(numbers_keep_their_range),
         cmocka_unit_test(sizes_take_suffixes),
         cmocka_unit_test(small_sizes_need_a_unit),
