@@ -575,6 +575,13 @@ struct setting {
     const struct option_spec *spec;
 };
 
+static bool is_ignored(const struct cli_options *o, const char *name) {
+    const struct llama_option *option = llama_option_find(name, strlen(name));
+    for (int32_t i = 0; i < o->n_ignored; i++)
+        if (o->ignored[i] == option) return true;
+    return false;
+}
+
 // Finds the setting of a variable. False if it is not there, if the command has no such option, or
 // if an argument gives it.
 static bool find_setting(struct setting *out, const struct llama_variable *variable,
@@ -583,7 +590,10 @@ static bool find_setting(struct setting *out, const struct llama_variable *varia
     const char *option = variable->option;
     const struct option_spec *spec = find_option(option, strlen(option), o->command);
     *out = (struct setting){variable->name, cli_variable(variables, variable->name), spec};
+    bool on;
     if (!out->value || !spec || !(spec->commands & 1u << o->command)) return false;
+    if (variable->other && is_ignored(o, variable->other)) return false;
+    if (variable->inverted && llama_switch_parse(out->value, &on)) out->value = on ? "off" : "on";
     // Lists, and the context that they need, are what a benchmark is asked to measure.
     if (spec->kind == OPTION_LIST || (o->command == COMMAND_BENCH && spec->offset == AT(n_ctx)))
         return false;
@@ -609,6 +619,13 @@ static enum status check_pairs(const struct cli_options *o, const struct setting
     return OK;
 }
 
+// True if the file that LLAMA_ARG_HF_FILE names can be one of the repository that o names.
+static bool has_file(const struct cli_options *o, const struct cli_options *by_arguments,
+                     char *const *variables) {
+    if (!o->hub_repo || ((IN(PULL) | IN(SHOW) | IN(RM)) & 1u << o->command)) return false;
+    return !by_arguments->hub_repo || !cli_variable(variables, "LLAMA_ARG_HF_REPO");
+}
+
 // Applies the variables of the environment whose options the arguments neither give nor exclude.
 static enum status take_variables(struct cli_options *o, const struct arguments *a,
                                   char *const *variables, struct err *e) {
@@ -626,6 +643,7 @@ static enum status take_variables(struct cli_options *o, const struct arguments 
         if (check_pairs(&by_arguments, taken, n_taken, &s, e) || apply(o, &s, e)) return e->status;
         taken[n_taken++] = s;
     }
+    if (!by_arguments.hub_file && !has_file(o, &by_arguments, variables)) o->hub_file = NULL;
     return OK;
 }
 

@@ -37,6 +37,8 @@ bool llama_switch_parse(const char *text, bool *on);
 struct llama_variable {
     const char *name;   // of the environment variable
     const char *option; // as it is typed
+    const char *other;  // an option without effect that excludes it; NULL: none
+    bool inverted;      // of a switch: what turns other switches off turns this one on
 };
 enum { LLAMA_VARIABLES_MAX = 64 };
 const struct llama_variable *llama_variables(int32_t *count); // at most LLAMA_VARIABLES_MAX

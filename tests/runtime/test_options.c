@@ -306,6 +306,64 @@ static void variables_that_exclude_each_other_are_named(void **state) {
     assert_true(!o.hub_repo && o.n_threads == 2);
 }
 
+static void the_environment_keeps_the_cache_on_the_cpu(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const struct {
+        const char *variable;
+        bool on_cpu;
+    } cases[] = {
+        {"LLAMA_ARG_KV_OFFLOAD=0", true},       {"LLAMA_ARG_KV_OFFLOAD=off", true},
+        {"LLAMA_ARG_KV_OFFLOAD=false", true},   {"LLAMA_ARG_KV_OFFLOAD=disabled", true},
+        {"LLAMA_ARG_KV_OFFLOAD=1", false},      {"LLAMA_ARG_KV_OFFLOAD=on", false},
+        {"LLAMA_ARG_KV_OFFLOAD=", false},       {"LLAMA_ARG_NO_KV_OFFLOAD=1", true},
+        {"LLAMA_ARG_NO_KV_OFFLOAD=off", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(PARSE_WITH(cases[i].variable, "run", "-m", "x", "-p", "y"), OK);
+        assert_int_equal(o.cpu_cache, cases[i].on_cpu);
+        assert_int_equal(PARSE_WITH(cases[i].variable, "run", "-m", "x", "-p", "y", "-nkvo"), OK);
+        assert_true(o.cpu_cache);
+        assert_int_equal(PARSE_WITH(cases[i].variable, "run", "-m", "x", "-p", "y", "-kvo"), OK);
+        assert_false(o.cpu_cache);
+    }
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_KV_OFFLOAD=no", "run", "-m", "x", "-p", "y"), ERR_USAGE);
+    assert_says(&e, "variable LLAMA_ARG_KV_OFFLOAD: expected on");
+    assert_says(&e, "'no'");
+}
+
+static void the_environment_names_a_file_of_a_repository(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    const char *const set[] = {"LLAMA_ARG_HF_REPO=a/b", "LLAMA_ARG_HF_FILE=f", NULL};
+    const char *const run[] = {"run", "-p", "y", NULL};
+    const char *const other[] = {"run", "-p", "y", "-hf", "c/d", NULL};
+    const char *const file[] = {"run", "-p", "y", "-hff", "g", NULL};
+    assert_int_equal(parse_in(&o, &e, set, run), OK);
+    assert_string_equal(o.hub_repo, "a/b");
+    assert_string_equal(o.hub_file, "f");
+    assert_int_equal(parse_in(&o, &e, set + 1, other), OK);
+    assert_string_equal(o.hub_repo, "c/d");
+    assert_string_equal(o.hub_file, "f");
+    assert_int_equal(parse_in(&o, &e, set, file), OK);
+    assert_string_equal(o.hub_repo, "a/b");
+    assert_string_equal(o.hub_file, "g");
+    assert_int_equal(parse_in(&o, &e, set, other), OK); // f belongs to a/b
+    assert_string_equal(o.hub_repo, "c/d");
+    assert_null(o.hub_file);
+    assert_int_equal(PARSE_WITH(set[1], "run", "-p", "y", "-m", "x"), OK);
+    assert_null(o.hub_file);
+    assert_int_equal(PARSE_WITH(set[1], "doctor"), OK);
+    assert_int_equal(PARSE_WITH(set[1], "rm", "c/d"), OK);
+    assert_null(o.hub_file);
+    assert_int_equal(PARSE_WITH(set[1], "run", "-p", "y"), ERR_USAGE);
+    assert_says(&e, "needs a model");
+    assert_int_equal(PARSE("run", "-p", "y", "-hff", "g"), ERR_USAGE);
+    assert_says(&e, "needs its name");
+}
+
 static void numbers_keep_their_range(void **state) {
     (void)state;
     struct cli_options o;
@@ -672,6 +730,8 @@ int main(void) {
         cmocka_unit_test(switches_of_the_environment_go_on_and_off),
         cmocka_unit_test(arguments_exclude_variables),
         cmocka_unit_test(variables_that_exclude_each_other_are_named),
+        cmocka_unit_test(the_environment_keeps_the_cache_on_the_cpu),
+        cmocka_unit_test(the_environment_names_a_file_of_a_repository),
         cmocka_unit_test(numbers_keep_their_range),
         cmocka_unit_test(sizes_take_suffixes),
         cmocka_unit_test(small_sizes_need_a_unit),
