@@ -138,6 +138,7 @@ struct cli_options {
 
 enum option_kind {
     OPTION_SWITCH, // takes no value, sets a bool
+    OPTION_BOOL,   // bool: 0 or 1, or a word for them
     OPTION_TEXT,
     OPTION_LIST,      // struct text_list: every use adds a text
     OPTION_INT,       // int32_t in low..high

@@ -279,11 +279,11 @@ static enum status tell_wrong(const struct wrong_options *w, struct err *e) {
 }
 
 // The values that follow an option which is not parsed: how many arguments to skip.
-static int values_of(const struct llama_option *option, const char *next) {
+static int values_of(const struct llama_option *option, enum command command, const char *next) {
     if (!next) return 0;
     if (!option) return next[0] != '-';
-    return option->value == LLAMA_ONE ||
-           (option->value == LLAMA_SWITCH && llama_option_is_switch(next));
+    const bool is_switch = option->value == LLAMA_SWITCH || command == COMMAND_BENCH;
+    return option->value == LLAMA_ONE || (is_switch && llama_option_is_switch(next));
 }
 
 // Takes an option that the command does not have: one of llama.cpp's, another command's, or none.
@@ -327,7 +327,7 @@ static enum status parse_option(struct cli_options *o, struct arguments *a, stru
         const struct llama_option *llama = llama_option_find(given, length);
         take_foreign(o, name, spec, llama, &a->wrong);
         if (!equals && (llama || !spec || spec->value))
-            a->i += values_of(llama, a->i + 1 < a->argc ? a->argv[a->i + 1] : NULL);
+            a->i += values_of(llama, o->command, a->i + 1 < a->argc ? a->argv[a->i + 1] : NULL);
         return OK;
     }
     a->given[spec->offset] = true;
@@ -715,8 +715,9 @@ static bool is_shared(const struct cli_options *o, const char *given, const char
     const size_t length = equals ? (size_t)(equals - given) : strlen(given);
     const struct option_spec *own = find_option(given, length, o->command);
     const struct option_spec *spec = find_option(given, length, other);
-    *has_value = !equals &&
-                 (own ? own->value != NULL : values_of(llama_option_find(given, length), next) > 0);
+    *has_value =
+        !equals && (own ? own->value != NULL
+                        : values_of(llama_option_find(given, length), o->command, next) > 0);
     return own && spec && spec->commands & 1u << other && spec->offset != AT(quiet);
 }
 

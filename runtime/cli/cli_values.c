@@ -35,13 +35,19 @@ static bool parse_positions(const char *text, long long *out) {
     return true;
 }
 
-// A switch has a value in the environment alone; off leaves it as it is.
+// A switch has a value in the environment only; off leaves it as it is.
 static enum status set_switch(const char *name, const char *text, bool *target, struct err *e) {
     bool on = true;
     if (text && !llama_switch_parse(text, &on))
         return cli_value_bad(e, name, "on, enabled, true, 1, off, disabled, false or 0", text);
     *target |= on;
     return OK;
+}
+
+static enum status set_bool(const char *name, const char *text, bool *target, struct err *e) {
+    if (llama_switch_parse(text, target)) return OK;
+    cli_value_bad(e, name, "0 or 1", text);
+    return llama_option_is_switch(text) ? err_fix(e, "measure one after the other") : e->status;
 }
 
 static enum status set_integer(const struct option_spec *spec, const char *name, const char *text,
@@ -207,6 +213,7 @@ enum status cli_value_set(struct cli_options *o, const struct option_spec *spec,
     void *target = (char *)o + spec->offset;
     switch (spec->kind) {
     case OPTION_SWITCH: return set_switch(name, text, target, e);
+    case OPTION_BOOL: return set_bool(name, text, target, e);
     case OPTION_TEXT: *(const char **)target = text; return OK;
     case OPTION_LIST: return add_text(name, text, target, e);
     case OPTION_INT:

@@ -68,13 +68,22 @@ const struct llama_option *llama_option_find(const char *name, size_t length) {
     return NULL;
 }
 
-bool llama_option_is_switch(const char *text) {
+static bool is_word(const char *text, size_t length) {
     static const char *const words[] = {"on",     "off",   "auto",    "0",    "1",
                                         "yes",    "no",    "enabled", "true", "false",
                                         "always", "never", "disabled"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(words[i], text) == 0) return true;
+        if (strlen(words[i]) == length && memcmp(words[i], text, length) == 0) return true;
     return false;
+}
+
+bool llama_option_is_switch(const char *text) {
+    for (;; text++) {
+        const size_t length = strcspn(text, ",");
+        if (!is_word(text, length)) return false;
+        text += length;
+        if (!*text) return true;
+    }
 }
 
 bool llama_switch_parse(const char *text, bool *on) {

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 enum llama_value {
-    LLAMA_NONE,   // nothing follows the name
+    LLAMA_NONE,   // nothing follows the name, but with llama-bench a switch
     LLAMA_ONE,    // a value does
     LLAMA_SWITCH, // on, off, auto, 0 or 1 may follow
 };
@@ -27,11 +27,11 @@ struct llama_option {
 // The option of that name; NULL if there is none.
 const struct llama_option *llama_option_find(const char *name, size_t length);
 
-// True if text is a value of LLAMA_SWITCH.
+// True if text is a value of LLAMA_SWITCH, or a list of such values with commas.
 bool llama_option_is_switch(const char *text);
 
-// Reads what turns a switch on or off by a variable: on, enabled, true or 1; off, disabled, false
-// or 0. False if text is none of them.
+// Reads what turns a switch on or off where it has a value: on, enabled, true or 1; off, disabled,
+// false or 0. False if text is none of them.
 bool llama_switch_parse(const char *text, bool *on);
 
 struct llama_variable {

@@ -82,6 +82,17 @@ done >"$work/wrong"
 [ ! -s "$work/wrong" ] && echo "ok flags_of_a_conversation" || { echo "not ok flags_of_a_conversation"
     cat "$work/wrong"; }
 
+# Those of llama-bench, with values, which are no models.
+for flag in '-nkvo 0' '-nkvo 1' '--no-host 0' '--repack 0' '-fa 0,1' '-fa on' '-mmp 0' '--mmap 0,1' '-embd 0' \
+    '--embeddings 1' '-nopo 0' '-dio 0' '--poll 50' '-sm layer' '-mg 0' '-ts 1/1' '-C 0xff' '--cpu-strict 0' \
+    '--prio 0' '--numa distribute' '-lm none' '-ncmoe 0' '-fitt 512' '-fitc 4096' '-r 1' '--delay 0' '-dev none'; do
+    # shellcheck disable=SC2086
+    "$TANDEM" bench $flag "$work/none.gguf" >"$work/out" 2>&1
+    grep -q 'none.gguf: No such file' "$work/out" || echo "  $flag: $(head -n 1 "$work/out")"
+done >"$work/wrong"
+[ ! -s "$work/wrong" ] && echo "ok flags_of_llama_bench" || { echo "not ok flags_of_llama_bench"
+    cat "$work/wrong"; }
+
 # ---- Command lines of model cards and forums -----------------------------------------------------
 # starts NAME ARGUMENT...: text comes, and each option without effect has its line.
 starts() {

@@ -640,6 +640,42 @@ static void lists_gather_every_use(void **state) {
     assert_int_equal(o.bench.models.n, 10);
 }
 
+static void switches_of_llama_bench_have_values(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    const char *const ignored[] = {"--no-host", "--repack", "-fa",          "-mmp", "--mmap",
+                                   "-embd",     "-nopo",    "--embeddings", "-dio"};
+    const char *const values[] = {"0", "1", "on", "off", "0,1", "1,off,0"};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++) {
+            assert_int_equal(PARSE("bench", ignored[i], values[k], "f"), OK);
+            assert_int_equal(o.bench.models.n, 1);
+            assert_string_equal(o.bench.models.texts[0], "f");
+            assert_int_equal(o.n_ignored, 1);
+        }
+    assert_int_equal(PARSE("bench", "--no-host", "01", "-fa", "0,", "-mmp", ",1"), OK);
+    assert_int_equal(o.bench.models.n, 3);
+    assert_int_equal(PARSE("bench", "-m", "f", "-nkvo", "0"), OK);
+    assert_true(o.bench.models.n == 1 && !o.cpu_cache);
+    assert_int_equal(PARSE("bench", "-m", "f", "--no-kv-offload=0", "-nkvo", "1"), OK);
+    assert_true(o.bench.models.n == 1 && o.cpu_cache);
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_KV_OFFLOAD=0", "bench", "-m", "f"), OK);
+    assert_true(o.cpu_cache);
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_KV_OFFLOAD=0", "bench", "-m", "f", "-nkvo", "0"), OK);
+    assert_false(o.cpu_cache);
+    assert_int_equal(PARSE("bench", "-m", "f", "-nkvo", "0,1"), ERR_USAGE);
+    assert_says(&e, "option -nkvo: expected 0 or 1, got '0,1'");
+    assert_says(&e, "one after the other");
+    assert_int_equal(PARSE("bench", "-nkvo", "-m", "f"), ERR_USAGE);
+    assert_says(&e, "expected 0 or 1, got '-m'");
+    // Elsewhere they are switches.
+    assert_int_equal(PARSE("inspect", "--no-host", "1"), OK);
+    assert_string_equal(o.model, "1");
+    assert_int_equal(RUN("-nkvo", "1"), ERR_USAGE);
+    assert_says(&e, "unexpected argument '1'");
+}
+
 static void help_is_asked_for_in_many_ways(void **state) {
     (void)state;
     struct cli_options o;
@@ -745,6 +781,7 @@ int main(void) {
         cmocka_unit_test(values_may_begin_with_a_dash),
         cmocka_unit_test(a_plain_argument_is_the_model),
         cmocka_unit_test(lists_gather_every_use),
+        cmocka_unit_test(switches_of_llama_bench_have_values),
         cmocka_unit_test(help_is_asked_for_in_many_ways),
         cmocka_unit_test(help_lists_what_a_command_knows_and_nothing_else),
         cmocka_unit_test(help_of_all_names_every_command),
