@@ -131,7 +131,7 @@ struct tandem_engine_options {
     enum tandem_log_level log_level; // the last level that is logged [TANDEM_LOG_WARN]
     tandem_progress_fn progress;     // may be called until tandem_close [progress is not reported]
     void *progress_context;
-    const char *chat_template; // name of a built-in chat template, or a file [the model's own]
+    const char *chat_template; // built-in one by name, file, or text in Jinja [the model's own]
     const char *chat_kwargs;   // JSON object of variables for it: {"enable_thinking": false} [none]
     bool full_windows; // layers with a sliding window keep all positions, so that no cut of a
                        // session is computed again for them [a window and a micro-batch]

@@ -76,7 +76,7 @@ struct cli_options {
     bool offline;                                // fetch nothing
     const char *model, *prompt, *file, *system_prompt, *logits_path; // NULL: not given
     const char *prompt_cache;                                        // NULL: not given
-    const char *chat_template, *chat_kwargs; // a name or a file, and JSON; NULL: not given
+    const char *chat_template, *chat_kwargs; // a name, a file or a text, and JSON; NULL: not given
     const char *tools;                       // a file, or NULL
     enum reasoning reasoning;
     enum thinking thinking;

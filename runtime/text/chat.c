@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static const char *const ROLES[] = {"system", "user", "assistant", "tool"};
 
@@ -376,17 +377,23 @@ static enum status use_builtin(struct chat_format *f, const char *name, struct e
     return try_source(f, name, source, strlen(source), e);
 }
 
-// A name or a path that the user gave.
-static enum status use_named(struct chat_format *f, const char *name, struct err *e) {
+// True for the text of a template: it has a tag, which hardly any path has.
+static bool is_source(const char *text) {
+    return (strstr(text, "{{") || strstr(text, "{%")) && access(text, F_OK) != 0;
+}
+
+// A name, a path or a text that the user gave.
+static enum status use_given(struct chat_format *f, const char *name, struct err *e) {
     char *text;
     size_t length;
     if (chat_builtin_source(name)) return use_builtin(f, name, e);
+    if (is_source(name)) return try_source(f, CHAT_GIVEN_NAME, name, strlen(name), e);
     if (file_read_text(&text, &length, name, JINJA_SOURCE_BYTES, e) != OK) {
         char names[sizeof e->fix] = "";
         for (int i = 0; chat_builtin_name(i); i++)
             snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
                      chat_builtin_name(i));
-        return err_fix(e, "give a file or one of %s", names);
+        return err_fix(e, "give a file, the text of a template, or one of %s", names);
     }
     const enum status status = try_source(f, name, text, length, e);
     mem_free(text);
@@ -462,7 +469,7 @@ enum status chat_open(struct chat_format *f, const struct gguf *g, const struct 
     *e = (struct err){0};
     if (copy_options(f, o, e) == OK && read_tokens(f, g, e) == OK) {
         if (o->template)
-            use_named(f, o->template, e);
+            use_given(f, o->template, e);
         else
             use_file(f, g, log, e);
     }

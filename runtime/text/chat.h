@@ -38,20 +38,23 @@ struct chat_conversation { // borrows all
     bool with_reply; // it ends with the head of an assistant message, which the model continues
 };
 
-struct chat_options {     // zeros are sensible
-    const char *template; // the name of a built-in one, or a path; NULL: the model file's
-    const char *kwargs;   // a JSON object of variables for the template; NULL: none
-    int64_t now_s;        // time since 1970 that the template sees; 0: now
+struct chat_options { // zeros are sensible
+    // The name of a built-in one, a path, or where no such file is a text in Jinja, which has {{ or
+    // {% in it; NULL: the model file's.
+    const char *template;
+    const char *kwargs; // a JSON object of variables for the template; NULL: none
+    int64_t now_s;      // time since 1970 that the template sees; 0: now
 };
 
-#define CHAT_FILE_NAME "of the file"
+#define CHAT_FILE_NAME  "of the file"
+#define CHAT_GIVEN_NAME "that was given"
 struct jinja;
 struct chat_format {
     struct jinja *template;         // owned
     const struct chat_marks *marks; // around what the model thinks; NULL: it has none
     const struct call_marks *calls; // around calls of tools; NULL: none that are known
     char *kwargs, *bos, *eos;       // owned, terminated; kwargs may be NULL
-    char name[64];                  // CHAT_FILE_NAME, or the name or path of another template
+    char name[64];                  // CHAT_FILE_NAME, CHAT_GIVEN_NAME of a text, or name or path
     int64_t now_s;                  // 0: the time of each rendering
 };
 

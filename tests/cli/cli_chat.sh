@@ -74,6 +74,11 @@ chat 'capital of Italy?\n' -n 12 -q --chat-template "$work/template" \
 [ $code -eq 0 ] &&
     [ "$(cat "$work/out")" = "$(answer "${asks}What is the capital of Italy?$answers")" ]
 result chat_template_from_file
+chat 'capital of Italy?\n' -n 12 -q --chat-template "$(cat "$work/template")" \
+    --chat-template-kwargs '{"word": "What is the "}'
+[ $code -eq 0 ] &&
+    [ "$(cat "$work/out")" = "$(answer "${asks}What is the capital of Italy?$answers")" ]
+result chat_template_as_text
 chat 'Hello\n' --chat-template nobody
 [ $code -eq 1 ] && grep -q 'chatml, .*gemma' "$work/err" && ! grep -q 'load ' "$work/err"
 result chat_template_unknown

@@ -326,6 +326,35 @@ static void check_tokens(void **state) {
     }
 }
 
+// A text is a template, but a file of that name counts more.
+static void check_source(void **state) {
+    (void)state;
+    static const char SOURCE[] = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
+    const struct chat_message hello = {.role = CHAT_USER, .text = "Hello", .length = 5};
+    struct chat_text t = {0};
+    struct chat_format f;
+    struct err e;
+    open_named(&f, SOURCE);
+    assert_string_equal(f.name, "that was given");
+    assert_int_equal(render(&f, &hello, 1, true, &t, &e), OK);
+    assert_true(t.length == 7 && memcmp(t.bytes, "[Hello]", 7) == 0);
+    chat_close(&f);
+    char folder[] = "/tmp/test_chat.XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/{{x}}", folder);
+    FILE *out = fopen(path, "w");
+    assert_non_null(out);
+    fputs("{% for m in messages %}<{{ m.content }}>{% endfor %}", out);
+    fclose(out);
+    open_named(&f, path);
+    assert_int_equal(render(&f, &hello, 1, true, &t, &e), OK);
+    assert_true(t.length == 7 && memcmp(t.bytes, "<Hello>", 7) == 0);
+    chat_close(&f);
+    chat_text_close(&t);
+    unlink(path);
+    rmdir(folder);
+}
+
 static void check_refused(void **state) {
     (void)state;
     static const struct {
@@ -338,6 +367,9 @@ static void check_refused(void **state) {
         {"{{ 1 }}", {0}, ERR_UNSUPPORTED, "leaves out what the user says"},
         {NULL, {.template = "nobody"}, ERR_FILE, "nobody"},
         {NULL, {.template = "tests/golden/chat.jsonl"}, ERR_FORMAT, "chat.jsonl"},
+        {NULL, {.template = "{ x }"}, ERR_FILE, "{ x }"},
+        {NULL, {.template = "a\n{{ x"}, ERR_FORMAT, "the chat template, line 2"},
+        {NULL, {.template = "{{ 1 }}"}, ERR_FORMAT, "leaves out what the user says"},
         {NULL, {.kwargs = "{"}, ERR_USAGE, "no JSON object"},
         {NULL, {.kwargs = "[1]"}, ERR_USAGE, "no JSON object"},
     };
@@ -590,12 +622,19 @@ static void check_reply(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_golden),      cmocka_unit_test(check_families),
-        cmocka_unit_test(check_fallback),    cmocka_unit_test(check_tokens),
-        cmocka_unit_test(check_refused),     cmocka_unit_test(check_adaption),
-        cmocka_unit_test(check_tools_apart), cmocka_unit_test(check_never),
-        cmocka_unit_test(check_encode),      cmocka_unit_test(check_bos),
-        cmocka_unit_test(check_reply),       cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_golden),
+        cmocka_unit_test(check_families),
+        cmocka_unit_test(check_fallback),
+        cmocka_unit_test(check_tokens),
+        cmocka_unit_test(check_source),
+        cmocka_unit_test(check_refused),
+        cmocka_unit_test(check_adaption),
+        cmocka_unit_test(check_tools_apart),
+        cmocka_unit_test(check_never),
+        cmocka_unit_test(check_encode),
+        cmocka_unit_test(check_bos),
+        cmocka_unit_test(check_reply),
+        cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
