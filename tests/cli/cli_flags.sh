@@ -142,6 +142,13 @@ printf 'Answer in capitals.\n\n' >"$work/system"
     grep -o 'prompt .* tokens' "$work/other.err" >"$work/b" && [ -s "$work/out" ] &&
     echo "ok flags_system_prompt_file" || echo "not ok flags_system_prompt_file"
 
+# No number of likeliest tokens means all of them.
+for k in 0 -1 1; do
+    "$TANDEM" run -p Once -m "$MODEL" -n 8 -c 64 -s 7 --temp 2 --top-p 1 --min-p 0 -q --top-k $k >"$work/k$k" 2>"$work/err"
+done
+[ -s "$work/k0" ] && cmp -s "$work/k0" "$work/k-1" && ! cmp -s "$work/k0" "$work/k1" &&
+    echo "ok flags_top_k_of_all" || echo "not ok flags_top_k_of_all"
+
 # CUDA0 is the first device of that kind: what fails is the driver, not the name.
 "$TANDEM" run -dev CUDA0 -p y -m "$MODEL" -n 1 >"$work/out" 2>&1
 ! grep -q 'unknown kind' "$work/out" && echo "ok flags_device_of_llama_cpp" ||

@@ -376,6 +376,9 @@ static void numbers_keep_their_range(void **state) {
         assert_int_equal(RUN("-n", bad[i]), ERR_USAGE);
     assert_says(&e, "from -1 to 2147483647");
     assert_int_equal(RUN("-ub", "0"), ERR_USAGE);
+    assert_int_equal(RUN("--top-k", "-1"), OK);
+    assert_true(o.sampling.top_k <= 0); // all
+    assert_int_equal(RUN("--top-k", "-2"), ERR_USAGE);
     assert_int_equal(RUN("--top-p", "1.01"), ERR_USAGE);
     assert_int_equal(RUN("--top-p", "nan"), ERR_USAGE);
     assert_int_equal(RUN("--repeat-penalty", "0"), ERR_USAGE);
