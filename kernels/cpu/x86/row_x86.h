@@ -121,15 +121,29 @@ INLINE veci load_sixteens(const uint8_t *at, int skip, int step) {
 }
 
 #if WIDE
-// Adds 16 to columns of four blocks, the lower 16 of each in out[0], where their bits say so: a
-// word for each block, step bytes apart.
-INLINE void add_fifth_bits(veci out[2], const uint8_t *at, int64_t step) {
-    const uint64_t low = 0x0000ffff0000ffff, high = 0xffff0000ffff0000;
-    uint32_t word[4];
-    UNROLL for (int b = 0; b < 4; b++) memcpy(word + b, at + b * step, sizeof *word);
-    const uint64_t even = word[0] | (uint64_t)word[2] << 32;
-    const uint64_t odd = word[1] | (uint64_t)word[3] << 32;
-    const __mmask64 set[2] = {(even & low) | (odd << 16 & high), (even >> 16 & low) | (odd & high)};
+// The places of words that permutex2var takes: word k of the bits of each block, for k 0 and then
+// 1, in the first and the last 64 bytes of four blocks of step bytes. Bits begin skip bytes behind
+// the block.
+INLINE __m128i words_of_bits(int skip, int step) {
+    int16_t place[8];
+    UNROLL for (int i = 0; i < 8; i++) {
+        const int at = i % 4 * step + skip + i / 4 * 2;
+        place[i] = (int16_t)(at < 64 ? at / 2 : 32 + (at - (4 * step - 64)) / 2);
+    }
+    return _mm_setr_epi16(place[0], place[1], place[2], place[3], place[4], place[5], place[6],
+                          place[7]);
+}
+
+// Adds 16 to columns of four blocks, the lower 16 of each in out[0], where their bits say so. Masks
+// are loaded from where the bits of all four were stored side by side: joined one by one by scalar
+// instructions they took longer than the products.
+INLINE void add_fifth_bits(veci out[2], const uint8_t *at, int skip, int step) {
+    uint64_t set[2];
+    const veci places = _mm512_castsi128_si512(words_of_bits(skip, step));
+    const veci bits =
+        _mm512_permutex2var_epi16(load_vector(at), places, load_vector(at + 4 * step - 64));
+    _mm_storeu_si128((__m128i *)(void *)set, _mm512_castsi512_si128(bits));
+    __asm__("" : "+m"(set)); // compilers would take them out of the register one by one
     UNROLL for (int h = 0; h < 2; h++) {
         out[h] = _mm512_mask_add_epi8(out[h], set[h], out[h], _mm512_set1_epi8(16));
     }
@@ -204,14 +218,14 @@ INLINE void halves_q4_1(const uint8_t *at, int i, veci out[2]) {
 INLINE void halves_q5_0(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_Q5_0;
     put_halves(load_sixteens(at, 6, BLOCK_BYTES_Q5_0), out);
-    add_fifth_bits(out, at + 2, BLOCK_BYTES_Q5_0);
+    add_fifth_bits(out, at, 2, BLOCK_BYTES_Q5_0);
 }
 
 #define ROW_Q5_1 .halves = halves_q5_1, .head = head_q4_1
 INLINE void halves_q5_1(const uint8_t *at, int i, veci out[2]) {
     at += QUAD_BLOCKS * i * BLOCK_BYTES_Q5_1;
     put_halves(load_sixteens(at, 8, BLOCK_BYTES_Q5_1), out);
-    add_fifth_bits(out, at + 4, BLOCK_BYTES_Q5_1);
+    add_fifth_bits(out, at, 4, BLOCK_BYTES_Q5_1);
 }
 #else
 #define ROW_Q5_0 .columns = columns_q5_0
