@@ -128,18 +128,25 @@ static double whole_within(const struct schema_bound *bound, bool is_low) {
     return bound->exclusive && itself ? value + (is_low ? 1 : -1) : value;
 }
 
+// Refuses a bound beyond 2^53 - 1, where a double may stand for two whole numbers.
+static enum status check_whole(const struct schema_bound *bound, struct err *e) {
+    static const double most = 9007199254740991;
+    if (!bound->exists || fabs(bound->value) <= most) return OK;
+    err_set(e, ERR_UNSUPPORTED, "schema: a bound of an integer beyond 2^53 - 1");
+    err_expected(e, "%.0f to %.0f", -most, most);
+    return err_actual(e, "%.17g", bound->value);
+}
+
 static enum status write_integer(struct schema *s, const json_t *node, struct schema_text *line) {
-    static const double most = 9007199254740991; // 2^53 - 1: up to there doubles are exact
     struct schema_bound low, high;
     read_bounds(node, &low, &high);
     if (!low.exists && !high.exists) {
         schema_text_add(line, "integer");
         return OK;
     }
+    if (check_whole(&low, s->e) || check_whole(&high, s->e)) return s->e->status;
     const double first = low.exists ? whole_within(&low, true) : 0;
     const double last = high.exists ? whole_within(&high, false) : 0;
-    if (first < -most || first > most || last < -most || last > most)
-        return err_set(s->e, ERR_UNSUPPORTED, "schema: a bound of an integer beyond 2^53 - 1");
     if (low.exists && high.exists && first > last)
         return err_set(s->e, ERR_FORMAT, "schema: maximum is below minimum");
     schema_text_range(line, low.exists, (int64_t)first, high.exists, (int64_t)last);
@@ -159,7 +166,7 @@ static enum status write_number(struct schema *s, const json_t *node, struct sch
 static enum status write_array(struct schema *s, const json_t *node, struct schema_text *line) {
     const json_t *first = json_object_get(node, "prefixItems"),
                  *items = json_object_get(node, "items");
-    if (json_is_array(items)) { // a tuple, as drafts up to 2019-09 had it
+    if (!first && json_is_array(items)) { // so drafts before 2020-12 say it
         first = items;
         items = json_object_get(node, "additionalItems");
     }

@@ -53,7 +53,7 @@ void schema_text_literal(struct schema_text *t, const char *text, size_t length)
 
 // ---- Whole numbers ------------------------------------------------------------------------------
 
-enum { DIGITS_MOST = 16 }; // of 2^53, and of whole numbers without bounds
+enum { WHOLE_DIGITS = 16 }; // that a whole number has at most: as many as 2^53 has
 
 static void add_digits(struct schema_text *t, int n) {
     if (n > 0) schema_text_add(t, " [0-9]{%d}", n);
@@ -111,8 +111,8 @@ static void add_positive(struct schema_text *t, int64_t low, bool has_high, int6
         last = 10 * last + 9;
         n_digits++;
     }
-    if (!has_high && n_digits <= DIGITS_MOST)
-        schema_text_add(t, " | [1-9] [0-9]{%d,%d}", n_digits - 1, DIGITS_MOST - 1);
+    if (!has_high && n_digits <= WHOLE_DIGITS)
+        schema_text_add(t, " | [1-9] [0-9]{%d,%d}", n_digits - 1, WHOLE_DIGITS - 1);
 }
 
 void schema_text_range(struct schema_text *t, bool has_low, int64_t low, bool has_high,
@@ -270,6 +270,8 @@ enum status schema_text_other_keys(struct schema_text *t, const char *const *nam
 
 // ---- Primitives ---------------------------------------------------------------------------------
 
+// Dates and times are those of RFC 3339: fourth is a pair of digits that 4 divides, but for 00, day
+// one of every year. A leap second is written at UTC alone.
 void schema_text_primitives(struct schema_text *t) {
     schema_text_add(
         t, "%s",
@@ -286,11 +288,16 @@ void schema_text_primitives(struct schema_text *t) {
         "object ::= \"{\" space (member (\",\" space member)*)? \"}\"\n"
         "array ::= \"[\" space (value space (\",\" space value space)*)? \"]\"\n"
         "value ::= object | array | string | number | boolean | null\n"
-        "day ::= \"0\" [1-9] | [12] [0-9]\n" // of any year's February
-        "date ::= [0-9]{4} \"-\" ((\"0\" [13578] | \"1\" [02]) \"-\" (day | \"3\" [01]) | "
-        "(\"0\" [469] | \"11\") \"-\" (day | \"30\") | \"02-\" day)\n"
-        "time ::= ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9] \":\" [0-5] [0-9] (\".\" [0-9]{3})? "
-        "(\"Z\" | [-+] ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9])\n"
+        "fourth ::= \"0\" [48] | [2468] [048] | [13579] [26]\n"
+        "leap ::= [0-9]{2} fourth | (fourth | \"00\") \"00\"\n"
+        "day ::= (\"0\" [1-9] | \"1\" [0-2]) \"-\" (\"0\" [1-9] | \"1\" [0-9] | \"2\" [0-8]) | "
+        "(\"0\" [13-9] | \"1\" [0-2]) \"-\" (\"29\" | \"30\") | (\"0\" [13578] | \"1\" [02]) "
+        "\"-31\"\n"
+        "date ::= [0-9]{4} \"-\" day | leap \"-02-29\"\n"
+        "fraction ::= (\".\" [0-9]{1,9})?\n"
+        "time ::= ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9] \":\" [0-5] [0-9] fraction "
+        "(\"Z\" | [-+] ([01] [0-9] | \"2\" [0-3]) \":\" [0-5] [0-9]) | "
+        "\"23:59:60\" fraction \"Z\"\n"
         "date-time ::= date \"T\" time\n"
         "uuid ::= hex{8} \"-\" hex{4} \"-\" hex{4} \"-\" hex{4} \"-\" hex{12}\n");
 }

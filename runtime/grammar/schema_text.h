@@ -25,7 +25,7 @@ void schema_text_add(struct schema_text *t, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void schema_text_literal(struct schema_text *t, const char *text, size_t length);
 
-// Whole numbers from low, to high, or both; within 10^18.
+// Whole numbers from low, to high, or both; they and the bounds have at most 16 digits.
 void schema_text_range(struct schema_text *t, bool has_low, int64_t low, bool has_high,
                        int64_t high);
 // A JSON string by a regular expression from ^ to $. ERR_UNSUPPORTED.

@@ -7,6 +7,7 @@
 #include "runtime/grammar/grammar_schema.h"
 #include "tests/lib/alloc_fail.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -75,96 +76,151 @@ static void texts_are_those_that_jsonschema_takes(void **state) {
     assert_true(n_lines >= 200 && n_texts > 1000 && n_wrong > 500);
 }
 
-static const struct {
+struct edges {
     const char *schema, *in[5], *out[5];
-} EDGES[] = {
-    {"{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}",
-     {"-12", "-9", "0", "99", "105"},
-     {"-13", "106", "-100", "007", "1.0"}},
-    {"{\"type\":\"integer\",\"minimum\":30}", {"30", "99", "100", "9000"}, {"29", "3", "-30"}},
-    {"{\"type\":\"integer\",\"maximum\":-7}", {"-7", "-10", "-999"}, {"-6", "0", "7"}},
-    {"{\"type\":\"integer\",\"exclusiveMinimum\":4,\"maximum\":5}", {"5"}, {"4", "6", "50"}},
-    {"{\"type\":\"string\",\"minLength\":1,\"maxLength\":2}",
-     {"\"a\"", "\"\\u00e4b\"", "\"\\\"\""},
-     {"\"\"", "\"abc\"", "a", "\"\n\""}},
-    {"{\"type\":\"string\",\"pattern\":\"^[a-c]{2}(x|\\\\.)$\"}",
-     {"\"abx\"", "\"cc.\""},
-     {"\"ab\"", "\"abxx\"", "\"abq\""}},
-    {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":1,\"maxItems\":2}",
-     {"[null]", "[ null , null ]"},
-     {"[]", "[null,null,null]", "[null,]", "[1]"}},
-    {"{\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"}},\"required\":["
-     "\"b\"]}",
-     {"{\"b\":null}", "{\"a\":null,\"b\":null}"},
-     {"{}", "{\"a\":null}", "{\"b\":null,\"c\":1}", "{,\"b\":null}"}},
-    {"{\"properties\":{\"ab\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
-     "\"integer\"}}",
-     {"{}", "{\"a\":1}", "{\"abc\":1,\"\":2}", "{\"ab\":null,\"b\":1}"},
-     {"{\"ab\":1}", "{\"a\":null}", "{\"\\u0061b\":1}"}},
-    {"{\"type\":\"integer\",\"minimum\":-9007199254740991,\"maximum\":9007199254740991}",
-     {"-9007199254740991", "9007199254740991", "0", "1732752000000", "-1999999999999999"},
-     {"-9007199254740992", "9007199254740992", "9999999999999999", "10000000000000000", "-0"}},
-    {"{\"type\":\"integer\",\"minimum\":9007199254740990}",
-     {"9007199254740990", "9007199254740991", "9999999999999999"},
-     {"9007199254740989", "1", "-9007199254740990", "90071992547409900"}},
-    {"{\"type\":\"integer\",\"exclusiveMaximum\":-1000000000000}",
-     {"-1000000000001", "-9999999999999999"},
-     {"-1000000000000", "-1", "0", "1000000000001"}},
-    {"{\"items\":[{\"type\":\"null\"},{\"type\":\"integer\"}]}",
-     {"[null,1]", "[null,1,{}]"},
-     {"[1,null]", "[null,{}]"}},
-    {"{\"items\":[{\"type\":\"null\"}],\"additionalItems\":false}",
-     {"[null]"},
-     {"[null,null]", "[1]"}},
-    {"{\"items\":[{\"type\":\"null\"}],\"additionalItems\":{\"type\":\"integer\"}}",
-     {"[null,1,2]"},
-     {"[null,null]", "[1]"}},
-    {"{\"format\":\"date\"}",
-     {"\"2020-12-31\"", "\"2000-02-29\"", "\"1999-09-30\"", "\"2026-10-10\"", "\"0001-01-01\""},
-     {"\"2020-12-32\"", "\"2001-02-30\"", "\"1999-09-31\"", "\"2026-13-10\"", "\"2026-10-00\""}},
-    {"{\"format\":\"date-time\"}",
-     {"\"2020-12-31T23:59:59Z\"", "\"2010-11-30T00:00:00.125+01:30\""},
-     {"\"2020-12-31\"", "\"2020-11-31T23:59:59Z\"", "\"2020-12-31T24:00:00Z\""}},
-    {"{\"required\":[\"x\"]}", {"{\"x\":[1,{}]}"}, {"{}"}},
-    {"{\"$ref\":\"#/$defs/l\",\"$defs\":{\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/"
-     "$defs/l\"}}}}",
-     {"[]", "[[],[[]]]"},
-     {"[1]", "[["}},
-    {"{\"type\":[\"array\",\"null\"],\"items\":{\"$ref\":\"#\"}}",
-     {"null", "[[null],[]]"},
-     {"[1]", "[[]"}},
-    {"{\"properties\":{\"a\":{\"$ref\":\"#/$defs/b~1c~0d\"}},\"$defs\":{\"b/c~d\":{\"type\":"
-     "\"null\"}}}",
-     {"{\"a\":null}"},
-     {"{\"a\":1}"}},
-    {"{\"type\":\"integer\",\"minimum\":0.5,\"maximum\":2.5}", {"1", "2"}, {"0", "3", "1.5"}},
-    {"{\"type\":\"integer\",\"exclusiveMinimum\":-1.0,\"exclusiveMaximum\":1}", {"0"}, {"-1", "1"}},
-    {"{\"type\":\"number\",\"minimum\":0,\"maximum\":1}",
-     {"0", "1", "0.25", "1.000", "0.0"},
-     {"-0.1", "1.01", "2", "00.5", "0."}},
-    {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":1}",
-     {"0.5", "0.001", "0.999"},
-     {"0", "1", "0.0", "1.0", "-0.5"}},
-    {"{\"type\":\"number\",\"minimum\":2,\"exclusiveMinimum\":true}",
-     {"2.1", "77"},
-     {"2", "2.0", "1"}},
-    {"{\"type\":\"number\",\"maximum\":-3.25}",
-     {"-3.25", "-3.250", "-4", "-123.5"},
-     {"-3.2", "-3", "0", "4"}},
-    {"{\"const\":{\"a\":\"\\\"\"}}", {"{\"a\":\"\\\"\"}"}, {"{}"}},
 };
+
+static void check_edges(const struct edges *cases, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct language l;
+        open_schema(&l, cases[i].schema);
+        for (int k = 0; k < 5 && cases[i].in[k]; k++)
+            if (!is_in(&l, cases[i].in[k])) fail_msg("%s: %s", cases[i].schema, cases[i].in[k]);
+        for (int k = 0; k < 5 && cases[i].out[k]; k++)
+            if (is_in(&l, cases[i].out[k])) fail_msg("%s: %s", cases[i].schema, cases[i].out[k]);
+        close_language(&l);
+    }
+}
 
 static void edges_are_exact(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof EDGES / sizeof *EDGES; i++) {
-        struct language l;
-        open_schema(&l, EDGES[i].schema);
-        for (int k = 0; k < 5 && EDGES[i].in[k]; k++)
-            if (!is_in(&l, EDGES[i].in[k])) fail_msg("%s: %s", EDGES[i].schema, EDGES[i].in[k]);
-        for (int k = 0; k < 5 && EDGES[i].out[k]; k++)
-            if (is_in(&l, EDGES[i].out[k])) fail_msg("%s: %s", EDGES[i].schema, EDGES[i].out[k]);
-        close_language(&l);
-    }
+    static const struct edges cases[] = {
+        {"{\"type\":\"integer\",\"minimum\":-12,\"maximum\":105}",
+         {"-12", "-9", "0", "99", "105"},
+         {"-13", "106", "-100", "007", "1.0"}},
+        {"{\"type\":\"integer\",\"minimum\":30}", {"30", "99", "100", "9000"}, {"29", "3", "-30"}},
+        {"{\"type\":\"integer\",\"maximum\":-7}", {"-7", "-10", "-999"}, {"-6", "0", "7"}},
+        {"{\"type\":\"integer\",\"minimum\":-9007199254740991,\"maximum\":9007199254740991}",
+         {"-9007199254740991", "0", "9007199254740991", "1700000000000"},
+         {"9007199254740992", "-9007199254740992", "90071992547409910", "-", "007"}},
+        {"{\"type\":\"integer\",\"minimum\":9007199254740991}",
+         {"9007199254740991", "9007199254740992", "9999999999999999"},
+         {"9007199254740990", "1", "-9007199254740991", "10000000000000000"}},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":4,\"maximum\":5}", {"5"}, {"4", "6", "50"}},
+        {"{\"type\":\"string\",\"minLength\":1,\"maxLength\":2}",
+         {"\"a\"", "\"\\u00e4b\"", "\"\\\"\""},
+         {"\"\"", "\"abc\"", "a", "\"\n\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^[a-c]{2}(x|\\\\.)$\"}",
+         {"\"abx\"", "\"cc.\""},
+         {"\"ab\"", "\"abxx\"", "\"abq\""}},
+        {"{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":1,\"maxItems\":2}",
+         {"[null]", "[ null , null ]"},
+         {"[]", "[null,null,null]", "[null,]", "[1]"}},
+        {"{\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{\"type\":\"null\"}},\"required\":["
+         "\"b\"]}",
+         {"{\"b\":null}", "{\"a\":null,\"b\":null}"},
+         {"{}", "{\"a\":null}", "{\"b\":null,\"c\":1}", "{,\"b\":null}"}},
+        {"{\"properties\":{\"ab\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
+         "\"integer\"}}",
+         {"{}", "{\"a\":1}", "{\"abc\":1,\"\":2}", "{\"ab\":null,\"b\":1}"},
+         {"{\"ab\":1}", "{\"a\":null}", "{\"\\u0061b\":1}"}},
+        {"{\"required\":[\"x\"]}", {"{\"x\":[1,{}]}"}, {"{}"}},
+        {"{\"$ref\":\"#/$defs/l\",\"$defs\":{\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/"
+         "$defs/l\"}}}}",
+         {"[]", "[[],[[]]]"},
+         {"[1]", "[["}},
+        {"{\"type\":[\"array\",\"null\"],\"items\":{\"$ref\":\"#\"}}",
+         {"null", "[[null],[]]"},
+         {"[1]", "[[]"}},
+        {"{\"properties\":{\"a\":{\"$ref\":\"#/$defs/b~1c~0d\"}},\"$defs\":{\"b/c~d\":{\"type\":"
+         "\"null\"}}}",
+         {"{\"a\":null}"},
+         {"{\"a\":1}"}},
+        {"{\"type\":\"integer\",\"minimum\":0.5,\"maximum\":2.5}", {"1", "2"}, {"0", "3", "1.5"}},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":-1.0,\"exclusiveMaximum\":1}",
+         {"0"},
+         {"-1", "1"}},
+        {"{\"type\":\"number\",\"minimum\":0,\"maximum\":1}",
+         {"0", "1", "0.25", "1.000", "0.0"},
+         {"-0.1", "1.01", "2", "00.5", "0."}},
+        {"{\"type\":\"number\",\"exclusiveMinimum\":0,\"exclusiveMaximum\":1}",
+         {"0.5", "0.001", "0.999"},
+         {"0", "1", "0.0", "1.0", "-0.5"}},
+        {"{\"type\":\"number\",\"minimum\":2,\"exclusiveMinimum\":true}",
+         {"2.1", "77"},
+         {"2", "2.0", "1"}},
+        {"{\"type\":\"number\",\"maximum\":-3.25}",
+         {"-3.25", "-3.250", "-4", "-123.5"},
+         {"-3.2", "-3", "0", "4"}},
+        {"{\"const\":{\"a\":\"\\\"\"}}", {"{\"a\":\"\\\"\"}"}, {"{}"}},
+    };
+    check_edges(cases, sizeof cases / sizeof *cases);
+}
+
+// Drafts before 2020-12 have a list in items, and additionalItems for what follows.
+static void tuples_of_earlier_drafts_are_read(void **state) {
+    (void)state;
+    static const struct edges cases[] = {
+        {"{\"items\":[{\"type\":\"null\"},{\"type\":\"integer\"}]}",
+         {"[null,1]", "[ null , 20 ]", "[null,1,\"x\",{}]"},
+         {"[1,null]", "[null]", "[]", "[null,null]", "[null,1,]"}},
+        {"{\"type\":\"array\",\"items\":[{\"type\":\"null\"},{\"$ref\":\"#/items/0\"}],"
+         "\"additionalItems\":false}",
+         {"[null,null]"},
+         {"[null,null,null]", "[null]", "[null,1]"}},
+        {"{\"items\":[{\"type\":\"null\"}],\"additionalItems\":{\"type\":\"integer\"},"
+         "\"minItems\":2,\"maxItems\":3}",
+         {"[null,1]", "[null,1,2]"},
+         {"[null]", "[null,null]", "[null,1,2,3]", "[1,2]"}},
+        {"{\"items\":[],\"additionalItems\":{\"type\":\"null\"}}", {"[]", "[null,null]"}, {"[1]"}},
+        {"{\"items\":{\"type\":\"null\"},\"additionalItems\":false}",
+         {"[]", "[null,null]"},
+         {"[1]"}},
+        {"{\"prefixItems\":[{\"type\":\"null\"}],\"additionalItems\":false}",
+         {"[null]", "[null,1]"},
+         {"[1]"}},
+    };
+    check_edges(cases, sizeof cases / sizeof *cases);
+}
+
+static void times_are_those_of_rfc_3339(void **state) {
+    (void)state;
+    static const struct edges cases[] = {
+        {"{\"format\":\"time\"}",
+         {"\"00:00:00Z\"", "\"23:59:59.5+23:59\"", "\"12:34:56.123456789-00:00\"", "\"23:59:60Z\"",
+          "\"23:59:60.25Z\""},
+         {"\"24:00:00Z\"", "\"12:60:00Z\"", "\"12:00:60Z\"", "\"12:00:00.Z\"", "\"12:00:00\""}},
+        {"{\"format\":\"time\"}",
+         {"\"10:20:30+01:00\""},
+         {"\"10:20:30+24:00\"", "\"10:20:30+1:00\"", "\"10:20Z\"", "\"23:59:60+01:00\""}},
+        {"{\"format\":\"date-time\"}",
+         {"\"2030-10-31T10:20:30Z\"", "\"2016-12-31T23:59:60Z\""},
+         {"\"2030-10-31 10:20:30Z\"", "\"2030-10-31\"", "\"2030-10-31T10:20:30\""}},
+    };
+    check_edges(cases, sizeof cases / sizeof *cases);
+}
+
+static void dates_are_those_of_the_calendar(void **state) {
+    (void)state;
+    static const int years[] = {0, 4, 1600, 1900, 1990, 2000, 2023, 2024, 2030, 2100, 9996, 9999};
+    static const int days[14] = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    struct language date, both;
+    open_schema(&date, "{\"format\":\"date\"}");
+    open_schema(&both, "{\"format\":\"date-time\"}");
+    for (size_t i = 0; i < sizeof years / sizeof *years; i++)
+        for (int month = 0; month <= 13; month++)
+            for (int day = 0; day <= 32; day++) {
+                const int year = years[i];
+                const bool leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+                const bool is = day >= 1 && day <= days[month] + (month == 2 && leap);
+                char text[48];
+                snprintf(text, sizeof text, "\"%04d-%02d-%02d\"", year, month, day);
+                if (is_in(&date, text) != is) fail_msg("%s is %s", text, is ? "out" : "in");
+                snprintf(text, sizeof text, "\"%04d-%02d-%02dT08:00:00Z\"", year, month, day);
+                if (is_in(&both, text) != is) fail_msg("%s is %s", text, is ? "out" : "in");
+            }
+    close_language(&date);
+    close_language(&both);
 }
 
 static uint32_t roll(uint64_t *dice, uint32_t n) {
@@ -217,6 +273,53 @@ static void numbers_keep_to_their_bounds(void **state) {
     assert_true(n_in > 4000 && n_out > 4000);
 }
 
+// A whole number of up to 16 digits whose size is at most 2^53 - 1.
+static int64_t roll_whole(uint64_t *dice) {
+    static const int64_t most = 9007199254740991;
+    int64_t value = most - roll(dice, 3);
+    if (roll(dice, 4) > 0) {
+        value = (int64_t)roll(dice, 1u << 30) << 23 | roll(dice, 1 << 23);
+        for (uint32_t n = roll(dice, 16); n > 0; n--) value /= 10;
+    }
+    return roll(dice, 2) ? -value : value;
+}
+
+static void integers_keep_to_their_bounds(void **state) {
+    (void)state;
+    uint64_t dice = 5;
+    int n_in = 0, n_out = 0;
+    for (int i = 0; i < 400; i++) {
+        int64_t low = roll_whole(&dice), high = roll_whole(&dice);
+        const bool has_low = roll(&dice, 4) > 0, has_high = !has_low || roll(&dice, 3) > 0;
+        const bool open_low = roll(&dice, 2), open_high = roll(&dice, 2);
+        if (has_low && has_high && low + open_low > high - open_high) continue;
+        char schema[256] = "{\"type\":\"integer\"";
+        if (has_low)
+            snprintf(schema + strlen(schema), 64, ",\"%s\":%" PRId64,
+                     open_low ? "exclusiveMinimum" : "minimum", low);
+        if (has_high)
+            snprintf(schema + strlen(schema), 64, ",\"%s\":%" PRId64,
+                     open_high ? "exclusiveMaximum" : "maximum", high);
+        strcat(schema, "}");
+        low += open_low;
+        high -= open_high;
+        struct language l;
+        open_schema(&l, schema);
+        for (int k = 0; k < 40; k++) {
+            char text[32];
+            const int64_t near = (k % 2 ? low : high) + k / 2 - 3;
+            const int64_t value = k < 14 ? near : roll_whole(&dice);
+            const bool is = (!has_low || value >= low) && (!has_high || value <= high);
+            snprintf(text, sizeof text, "%" PRId64, value);
+            if (is_in(&l, text) != is) fail_msg("%s: %s is %s", schema, text, is ? "out" : "in");
+            n_in += is;
+            n_out += !is;
+        }
+        close_language(&l);
+    }
+    assert_true(n_in > 4000 && n_out > 4000);
+}
+
 static void what_is_no_schema_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -229,10 +332,15 @@ static void what_is_no_schema_is_refused(void **state) {
         {"{\"type\":7}", ERR_FORMAT},
         {"{\"enum\":[]}", ERR_FORMAT},
         {"{\"items\":3}", ERR_FORMAT},
+        {"{\"items\":[3]}", ERR_FORMAT},
+        {"{\"prefixItems\":[{}],\"items\":[{}]}", ERR_FORMAT},
+        {"{\"items\":[{},{}],\"maxItems\":1}", ERR_FORMAT},
         {"{\"properties\":{\"a\":false}}", ERR_FORMAT},
         {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", ERR_FORMAT},
         {"{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", ERR_FORMAT},
-        {"{\"type\":\"integer\",\"maximum\":12345678901234567}", ERR_UNSUPPORTED},
+        {"{\"type\":\"integer\",\"maximum\":9007199254740992}", ERR_UNSUPPORTED},
+        {"{\"type\":\"integer\",\"exclusiveMinimum\":-9007199254740993}", ERR_UNSUPPORTED},
+        {"{\"type\":\"integer\",\"minimum\":1e300}", ERR_UNSUPPORTED},
         {"{\"type\":\"integer\",\"minimum\":0.2,\"maximum\":0.8}", ERR_FORMAT},
         {"{\"type\":\"number\",\"minimum\":0.8,\"maximum\":0.2}", ERR_FORMAT},
         {"{\"type\":\"number\",\"minimum\":1,\"exclusiveMaximum\":1}", ERR_FORMAT},
@@ -290,7 +398,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_those_that_jsonschema_takes),
         cmocka_unit_test(edges_are_exact),
+        cmocka_unit_test(tuples_of_earlier_drafts_are_read),
+        cmocka_unit_test(times_are_those_of_rfc_3339),
+        cmocka_unit_test(dates_are_those_of_the_calendar),
         cmocka_unit_test(numbers_keep_to_their_bounds),
+        cmocka_unit_test(integers_keep_to_their_bounds),
         cmocka_unit_test(what_is_no_schema_is_refused),
         cmocka_unit_test(nesting_has_a_limit),
         cmocka_unit_test(refused_allocations_are_errors),
