@@ -56,7 +56,7 @@ static enum status share_cache(const struct model *m, struct unit *unit, struct 
     for (int32_t u = s->n_units - 2; u > 0; u--) {
         struct unit *other = &s->units[u];
         if (other->kind != UNIT_ATTENTION || other->layer >= m->n_own_caches) continue;
-        if (!other->window != !unit->window) continue;
+        if (!other->n_kv_heads || !other->window != !unit->window) continue;
         unit->cache_unit = u;
         unit->n_kv_heads = 0;
         unit->norms_values = false;
@@ -126,8 +126,7 @@ static enum status check_biases(const struct unit *unit, struct err *e) {
 static enum status read_unit(struct model *m, enum unit_kind kind, int32_t layer, struct err *e) {
     struct unit *unit = model_take_unit(m, kind, layer);
     set_numbers(m, unit);
-    if (kind == UNIT_ATTENTION && layer >= m->n_own_caches && share_cache(m, unit, e))
-        return e->status;
+    if (unit->n_heads && layer >= m->n_own_caches && share_cache(m, unit, e)) return e->status;
     const struct block *block = blocks_of_unit(m->shape, unit);
     for (int32_t i = 0; i < block->n_tensors; i++) {
         const struct block_tensor *t = &block->tensors[i];

@@ -458,6 +458,27 @@ static void test_early_delta(void **state) {
     assert_non_null(strstr(e.what, "blk.0.ssm_in.weight has the wrong shape"));
 }
 
+static void shared_caches(struct gguf_build *b) {
+    gguf_build_int(b, "granitehybrid.attention.shared_kv_layers", GGUF_U32, 2);
+}
+
+// Layers 1 and 3 of four have attention. The latter, which reads the cache of an earlier layer,
+// reads that of layer 1; where that has none either, there is nothing to read.
+static void test_caches_beside_states(void **state) {
+    struct fixture *f = *state;
+    struct tiny_model tiny = {
+        .architecture = "granitehybrid", .n_layers = 4, .delta_period = 2, .scans = true};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, shared_caches, NULL, f, &e), OK);
+    const struct unit *units = f->shape.units;
+    assert_true(units[3].n_kv_heads > 0 && units[3].lends_cache);
+    assert_int_equal(units[5].cache_unit, 0); // a recurrent layer
+    assert_int_equal(units[7].cache_unit, 3);
+    tiny.n_layers = 3;
+    assert_int_equal(read_tiny(&tiny, shared_caches, NULL, f, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.what, "layer 1 reads the cache of an earlier one"));
+}
+
 // Norms that ops can leave out, and that a family does not.
 static void test_needed_tensors(void **state) {
     const struct tiny_model gemma4 = {
@@ -521,6 +542,7 @@ int main(void) {
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),
+        cmocka_unit_test(test_caches_beside_states),
         cmocka_unit_test(test_needed_tensors),
         cmocka_unit_test(test_names_families),
     };
