@@ -499,7 +499,8 @@ static enum status read_recurrent(struct model *m, struct err *e) {
 // Checks that every layer with attention and a cache of its own has KV heads.
 static enum status check_kv_heads(const struct model *m, struct err *e) {
     for (int32_t l = 0; l < m->n_own_caches; l++) {
-        if (m->n_kv_heads[l] || (m->recurrent[l] && !m->family->recurs_beside)) continue;
+        const bool attends = m->mixes[l] && (!m->recurrent[l] || m->family->recurs_beside);
+        if (!attends || m->n_kv_heads[l]) continue;
         err_set(e, ERR_FORMAT, "%s.attention.head_count_kv of layer %d", m->shape->architecture, l);
         err_expected(e, "at least 1, since the layer is no recurrent one");
         return err_actual(e, "0");
