@@ -16,10 +16,11 @@
  * products through the first-level cache (Zen 4: 15 and 13; Zen 5: 27 and 28); the next rows by
  * loads instead of prefetches (Zen 5: 7 to 14); four rows a quarter of the matrix apart, which
  * hardware prefetches as four long streams (Zen 4: 12 and 22 of 27 and 28, though a plain reader of
- * such streams has 34); prefetches 8, 64 and 128 KiB ahead (equal); Q3_K by panels, with its third
- * bits joined or by dots of their own (Zen 4: 0.92 to 1.07 of the speed). On an Emerald Rapids,
- * rows of 4096 and 8192 columns: 4096 at a time, which with the next four rows and the sums fill
- * the first-level cache (0.91 to 1.0 of the speed), and 1024 (0.94 to 1.04).
+ * such streams has 34); prefetches 8, 64 and 128 KiB ahead (equal; Zen 5: 8 and 16 KiB 1.00
+ * to 1.07, IQ4_NL 0.9); Q3_K by panels, with its third bits joined or by dots of their own (Zen 4:
+ * 0.92 to 1.07 of the speed). On an Emerald Rapids, rows of 4096 and 8192 columns: 4096 at a time,
+ * which with the next four rows and the sums fill the first-level cache (0.91 to 1.0 of the speed),
+ * and 1024 (0.94 to 1.04).
  *
  * Inline functions over the caller's memory; any thread. Must keep the order of float operations of
  * tile_x86.h, whose settings it shares. Included by matmul_x86.inc only. Tested by
