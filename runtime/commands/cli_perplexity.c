@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "runtime/cli/cli_generate.h"
 #include "runtime/cli/cli_signal.h"
+#include "runtime/cli/cli_values.h"
 #include "runtime/commands/divergence.h"
 #include "runtime/generate/generate.h"
 #include "runtime/report/report.h"
@@ -238,10 +239,7 @@ static enum status open_text(struct measurement *m, const struct cli *cli, struc
 }
 
 static enum status check_options(const struct cli_options *o, struct err *e) {
-    if (o->n_windows != 0) return OK;
-    err_set(e, ERR_USAGE, "option --chunks");
-    err_expected(e, "at least 1, or -1 for all");
-    return err_actual(e, "0");
+    return o->n_windows ? OK : cli_value_bad(e, "--chunks", "at least 1, or -1 for all", "0");
 }
 
 enum status cli_perplexity(struct cli *cli, struct err *e) {
