@@ -64,13 +64,13 @@ static void help_all(FILE *out) {
                  "Runs a language model (a GGUF file) on the GPU and the CPU together.\n\n");
     for (enum command i = 0; i < COMMAND_COUNT; i++) {
         char left[64];
-        snprintf(left, sizeof left, "%s %s", command_name(i), command_usage(i));
-        print_row(left, command_summary(i), out);
+        snprintf(left, sizeof left, "%s %s", command_name(i), command_words(i)->usage);
+        print_row(left, command_words(i)->summary, out);
     }
     fprintf(out, "\nExamples:\n");
     for (enum command i = 0; i < COMMAND_COUNT; i++)
-        if (command_example(i))
-            fprintf(out, "  tandem %s %s\n", command_name(i), command_example(i));
+        if (command_words(i)->example)
+            fprintf(out, "  tandem %s %s\n", command_name(i), command_words(i)->example);
     print_families(out);
     fprintf(out, "\n'tandem help COMMAND' lists the options of a command.\n\n"
                  "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000), B.\n"
@@ -106,10 +106,10 @@ void cli_help(enum command topic, const struct device_driver *drivers, int32_t n
         help_all(out);
         return;
     }
-    const char *name = command_name(topic), *usage = command_usage(topic);
+    const char *name = command_name(topic), *usage = command_words(topic)->usage;
     fprintf(out, "usage: tandem %s %s%s[options]\n\n'tandem %s' %s.\n%s", name, usage,
-            *usage ? " " : "", name, command_summary(topic), command_more(topic));
+            *usage ? " " : "", name, command_words(topic)->summary, command_words(topic)->more);
     if (print_options(topic, out)) print_devices(drivers, n_drivers, out);
-    const char *example = command_example(topic);
+    const char *example = command_words(topic)->example;
     if (example) fprintf(out, "\nExample:\n  tandem %s %s\n", name, example);
 }

@@ -40,11 +40,7 @@ static const struct option_spec table[] = {
 
 enum { TABLE_COUNT = sizeof table / sizeof *table };
 
-static const struct {
-    const char *name, *usage, *summary;
-    const char *more;    // further lines of the command's own page
-    const char *example; // what may follow the name; NULL: none
-} commands[COMMAND_COUNT] = {
+static const struct command_words commands[COMMAND_COUNT] = {
     [COMMAND_RUN] =
         {"run", "-m FILE -p TEXT", "completes a prompt",
          "Only the new text goes to standard output (--echo: the prompt too), statistics to "
@@ -117,30 +113,12 @@ const struct option_spec *cli_option_table(int32_t *count) {
     return table;
 }
 
-const char *command_name(enum command command) {
+const struct command_words *command_words(enum command command) {
     ASSERT(command < COMMAND_COUNT);
-    return commands[command].name;
+    return &commands[command];
 }
 
-const char *command_usage(enum command command) {
-    ASSERT(command < COMMAND_COUNT);
-    return commands[command].usage;
-}
-
-const char *command_summary(enum command command) {
-    ASSERT(command < COMMAND_COUNT);
-    return commands[command].summary;
-}
-
-const char *command_more(enum command command) {
-    ASSERT(command < COMMAND_COUNT);
-    return commands[command].more;
-}
-
-const char *command_example(enum command command) {
-    ASSERT(command < COMMAND_COUNT);
-    return commands[command].example;
-}
+const char *command_name(enum command command) { return command_words(command)->name; }
 
 // ---- Suggestions --------------------------------------------------------------------------------
 

@@ -27,13 +27,13 @@ enum status cli_options_set(struct cli_options *o, const char *name, const char 
 // Prints these settings, a line each.
 void cli_options_print_settings(const struct cli_options *o, FILE *out);
 
-// The name of a command as it is typed, what follows it, what it does, further lines of its page,
-// and what may follow its name in an example (NULL: none).
+struct command_words {
+    const char *name, *usage, *summary; // as it is typed, what follows it, and what it does
+    const char *more;                   // further lines of the command's own page
+    const char *example;                // what may follow the name; NULL: none
+};
+const struct command_words *command_words(enum command command);
 const char *command_name(enum command command);
-const char *command_usage(enum command command);
-const char *command_summary(enum command command);
-const char *command_more(enum command command);
-const char *command_example(enum command command);
 
 // The value of a variable among NAME=VALUE texts that NULL ends (variables may be NULL); NULL if it
 // is not there or empty.

@@ -56,9 +56,9 @@ static void write_man(FILE *out) {
     for (int c = 0; c < COMMAND_COUNT; c++) {
         const char *name = command_name((enum command)c);
         fprintf(out, ".SH TANDEM %s\n.B tandem %s\n", name, name);
-        write_roff(command_usage((enum command)c), out);
+        write_roff(command_words((enum command)c)->usage, out);
         fputs("\n.PP\n", out);
-        write_roff(command_summary((enum command)c), out);
+        write_roff(command_words((enum command)c)->summary, out);
         fputc('\n', out);
         for (int32_t i = 0; i < count; i++)
             if (belongs(&table[i], c)) write_man_option(&table[i], out);
@@ -119,7 +119,7 @@ static void write_zsh(FILE *out) {
           out);
     for (int c = 0; c < COMMAND_COUNT; c++) {
         fprintf(out, "            '%s:", command_name((enum command)c));
-        write_quoted(command_summary((enum command)c), ":", out);
+        write_quoted(command_words((enum command)c)->summary, ":", out);
         fputs("'\n", out);
     }
     fputs("        )\n        _describe command commands\n        return\n    fi\n    case "
@@ -151,7 +151,7 @@ static void write_fish(FILE *out) {
     for (int c = 0; c < COMMAND_COUNT; c++) {
         const char *name = command_name((enum command)c);
         fprintf(out, "complete -c tandem -f -n __fish_use_subcommand -a %s -d '", name);
-        write_quoted(command_summary((enum command)c), "", out);
+        write_quoted(command_words((enum command)c)->summary, "", out);
         fputs("'\n", out);
         for (int32_t i = 0; i < count; i++)
             if (belongs(&table[i], c)) write_fish_option(&table[i], name, out);
