@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "kernels/cpu/kv_block.h"
+#include "kernels/cpu/rope_heads.h"
 #include "kernels/cpu/arm/attention_neon.h"
 #include "kernels/cpu/arm/quantize_neon.h"
 #include "kernels/cpu/arm/vector_neon.h"
@@ -90,46 +91,59 @@ static inline void turn(float32x4_t *x, float32x4_t *y, float32x4x2_t turn) {
 }
 
 // Rotates pairs (2i, 2i+1), four at a time; the table has cosine and sine side by side.
-static void turn_adjacent(float *head, const float *table, int32_t n_rot) {
+static void turn_adjacent(const struct rope_heads *heads, int32_t n_rot) {
+    const float *const table = heads->table;
+    float *const end = heads->first + (int64_t)heads->n * heads->dim;
     int32_t i = 0;
     for (; i + 8 <= n_rot; i += 8) {
-        float32x4x2_t pairs = vld2q_f32(head + i);
-        turn(&pairs.val[0], &pairs.val[1], vld2q_f32(table + i));
-        vst2q_f32(head + i, pairs);
+        const float32x4x2_t turns = vld2q_f32(table + i);
+        for (float *head = heads->first; head < end; head += heads->dim) {
+            float32x4x2_t pairs = vld2q_f32(head + i);
+            turn(&pairs.val[0], &pairs.val[1], turns);
+            vst2q_f32(head + i, pairs);
+        }
     }
-    for (; i < n_rot; i += 2) {
-        float x = head[i], y = head[i + 1];
-        head[i] = x * table[i] - y * table[i + 1];
-        head[i + 1] = x * table[i + 1] + y * table[i];
+    for (float *head = heads->first; head < end; head += heads->dim) {
+        for (int32_t k = i; k < n_rot; k += 2) {
+            const float x = head[k], y = head[k + 1];
+            head[k] = x * table[k] - y * table[k + 1];
+            head[k + 1] = x * table[k + 1] + y * table[k];
+        }
     }
 }
 
 // Rotates pairs (i, i + n_rot/2), four at a time.
-static void turn_halves(float *head, const float *table, int32_t n_rot) {
-    int32_t n_pairs = n_rot / 2, i = 0;
-    float *other = head + n_pairs;
+static void turn_halves(const struct rope_heads *heads, int32_t n_rot) {
+    const float *const table = heads->table;
+    float *const end = heads->first + (int64_t)heads->n * heads->dim;
+    const int32_t n_pairs = n_rot / 2;
+    int32_t i = 0;
     for (; i + 4 <= n_pairs; i += 4) {
-        float32x4_t x = vld1q_f32(head + i), y = vld1q_f32(other + i);
-        turn(&x, &y, vld2q_f32(table + (ptrdiff_t)2 * i));
-        vst1q_f32(head + i, x);
-        vst1q_f32(other + i, y);
+        const float32x4x2_t turns = vld2q_f32(table + (ptrdiff_t)2 * i);
+        for (float *head = heads->first; head < end; head += heads->dim) {
+            float32x4_t x = vld1q_f32(head + i), y = vld1q_f32(head + n_pairs + i);
+            turn(&x, &y, turns);
+            vst1q_f32(head + i, x);
+            vst1q_f32(head + n_pairs + i, y);
+        }
     }
-    for (; i < n_pairs; i++) {
-        float x = head[i], y = other[i];
-        head[i] = x * table[2 * i] - y * table[2 * i + 1];
-        other[i] = x * table[2 * i + 1] + y * table[2 * i];
+    for (float *head = heads->first; head < end; head += heads->dim) {
+        for (int32_t k = i; k < n_pairs; k++) {
+            const float x = head[k], y = head[n_pairs + k];
+            head[k] = x * table[2 * k] - y * table[2 * k + 1];
+            head[n_pairs + k] = x * table[2 * k + 1] + y * table[2 * k];
+        }
     }
 }
 
 static void rope(const struct lane *lane, const struct rope_args *a) {
-    int64_t n_heads = a->n_heads + a->n_kv_heads, first, last;
-    int64_t grain = a->n_rot < SHARE ? SHARE / a->n_rot : 1;
-    lane_share(lane, a->n_tokens * n_heads, grain, &first, &last);
-    for (int64_t item = first; item < last; item++) {
-        int64_t t = item / n_heads, h = item % n_heads;
-        float *head = h < a->n_heads ? a->q + (t * a->n_heads + h) * a->head_dim
-                                     : a->k + (t * a->n_kv_heads + h - a->n_heads) * a->head_dim;
-        (a->neox ? turn_halves : turn_adjacent)(head, a->table + t * a->n_rot, a->n_rot);
+    int64_t first, last;
+    const int64_t grain = a->n_rot < SHARE ? SHARE / a->n_rot : 1;
+    lane_share(lane, (int64_t)a->n_tokens * (a->n_heads + a->n_kv_heads), grain, &first, &last);
+    while (first < last) {
+        const struct rope_heads heads = rope_heads_at(a, first, last);
+        a->neox ? turn_halves(&heads, a->n_rot) : turn_adjacent(&heads, a->n_rot);
+        first += heads.n;
     }
 }
 

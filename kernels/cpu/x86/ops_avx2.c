@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "kernels/cpu/kv_block.h"
+#include "kernels/cpu/rope_heads.h"
 #include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/quantize_x86.h"
 #include "kernels/cpu/x86/state_x86.h"
@@ -108,64 +109,66 @@ static void rms_norm(const struct lane *lane, const struct rms_norm_args *a) {
 }
 
 // Rotates pairs (2i, 2i+1), four in a vector; the table has cosine and sine side by side.
-static void turn_adjacent(float *head, const float *table, int32_t n_rot) {
+static void turn_adjacent(const struct rope_heads *heads, int32_t n_rot) {
+    const float *const table = heads->table;
+    float *const end = heads->first + (int64_t)heads->n * heads->dim;
     int32_t i = 0;
     for (; i + 8 <= n_rot; i += 8) {
-        __m256 x = _mm256_loadu_ps(head + i), turn = _mm256_loadu_ps(table + i);
-        __m256 crossed = _mm256_mul_ps(_mm256_permute_ps(x, 0xb1), _mm256_movehdup_ps(turn));
-        _mm256_storeu_ps(head + i, _mm256_fmaddsub_ps(x, _mm256_moveldup_ps(turn), crossed));
+        const __m256 turn = _mm256_loadu_ps(table + i);
+        const __m256 cosine = _mm256_moveldup_ps(turn), sine = _mm256_movehdup_ps(turn);
+        for (float *head = heads->first; head < end; head += heads->dim) {
+            const __m256 x = _mm256_loadu_ps(head + i);
+            const __m256 crossed = _mm256_mul_ps(_mm256_permute_ps(x, 0xb1), sine);
+            _mm256_storeu_ps(head + i, _mm256_fmaddsub_ps(x, cosine, crossed));
+        }
     }
-    for (; i < n_rot; i += 2) {
-        float x = head[i], y = head[i + 1];
-        head[i] = x * table[i] - y * table[i + 1];
-        head[i + 1] = x * table[i + 1] + y * table[i];
+    for (float *head = heads->first; head < end; head += heads->dim) {
+        for (int32_t k = i; k < n_rot; k += 2) {
+            const float x = head[k], y = head[k + 1];
+            head[k] = x * table[k] - y * table[k + 1];
+            head[k + 1] = x * table[k + 1] + y * table[k];
+        }
     }
 }
 
 // Rotates pairs (i, i + n_rot/2), eight in two vectors.
-static void turn_halves(float *head, const float *table, int32_t n_rot) {
-    int32_t n_pairs = n_rot / 2, i = 0;
-    float *other = head + n_pairs;
+static void turn_halves(const struct rope_heads *heads, int32_t n_rot) {
+    const float *const table = heads->table;
+    float *const end = heads->first + (int64_t)heads->n * heads->dim;
+    const int32_t n_pairs = n_rot / 2;
+    int32_t i = 0;
     for (; i + 8 <= n_pairs; i += 8) {
-        __m256 low = _mm256_loadu_ps(table + 2 * i), high = _mm256_loadu_ps(table + 2 * i + 8);
+        const __m256 low = _mm256_loadu_ps(table + 2 * i);
+        const __m256 high = _mm256_loadu_ps(table + 2 * i + 8);
         // Shuffling works within 128-bit halves; the permutation puts pairs in order again.
-        __m256d cosines = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
-        __m256d sines = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));
-        __m256 cosine = _mm256_castpd_ps(_mm256_permute4x64_pd(cosines, 0xd8));
-        __m256 sine = _mm256_castpd_ps(_mm256_permute4x64_pd(sines, 0xd8));
-        __m256 x = _mm256_loadu_ps(head + i), y = _mm256_loadu_ps(other + i);
-        _mm256_storeu_ps(head + i, _mm256_fmsub_ps(x, cosine, _mm256_mul_ps(y, sine)));
-        _mm256_storeu_ps(other + i, _mm256_fmadd_ps(x, sine, _mm256_mul_ps(y, cosine)));
+        const __m256d cosines = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0x88));
+        const __m256d sines = _mm256_castps_pd(_mm256_shuffle_ps(low, high, 0xdd));
+        const __m256 cosine = _mm256_castpd_ps(_mm256_permute4x64_pd(cosines, 0xd8));
+        const __m256 sine = _mm256_castpd_ps(_mm256_permute4x64_pd(sines, 0xd8));
+        for (float *head = heads->first; head < end; head += heads->dim) {
+            const __m256 x = _mm256_loadu_ps(head + i), y = _mm256_loadu_ps(head + n_pairs + i);
+            _mm256_storeu_ps(head + i, _mm256_fmsub_ps(x, cosine, _mm256_mul_ps(y, sine)));
+            _mm256_storeu_ps(head + n_pairs + i,
+                             _mm256_fmadd_ps(x, sine, _mm256_mul_ps(y, cosine)));
+        }
     }
-    for (; i < n_pairs; i++) {
-        float x = head[i], y = other[i];
-        head[i] = x * table[2 * i] - y * table[2 * i + 1];
-        other[i] = x * table[2 * i + 1] + y * table[2 * i];
+    for (float *head = heads->first; head < end; head += heads->dim) {
+        for (int32_t k = i; k < n_pairs; k++) {
+            const float x = head[k], y = head[n_pairs + k];
+            head[k] = x * table[2 * k] - y * table[2 * k + 1];
+            head[n_pairs + k] = x * table[2 * k + 1] + y * table[2 * k];
+        }
     }
-}
-
-// Head h of token t: one of q, or one of k behind them.
-static void turn_head(const struct rope_args *a, int64_t t, int32_t h) {
-    float *head = h < a->n_heads ? a->q + (t * a->n_heads + h) * a->head_dim
-                                 : a->k + (t * a->n_kv_heads + h - a->n_heads) * a->head_dim;
-    if (a->neox)
-        turn_halves(head, a->table + t * a->n_rot, a->n_rot);
-    else
-        turn_adjacent(head, a->table + t * a->n_rot, a->n_rot);
 }
 
 static void rope(const struct lane *lane, const struct rope_args *a) {
-    const int32_t n_heads = a->n_heads + a->n_kv_heads;
-    const int64_t n = (int64_t)a->n_tokens * n_heads;
+    const int64_t n = (int64_t)a->n_tokens * (a->n_heads + a->n_kv_heads);
     const int64_t grain = a->n_rot < SHARE ? SHARE / a->n_rot : 1;
     for (int64_t items[2] = {0}; lane_take(lane, n, grain, items);) {
-        int64_t t = items[0] / n_heads;
-        int32_t h = (int32_t)(items[0] % n_heads);
-        for (int64_t item = items[0]; item < items[1]; item++) {
-            turn_head(a, t, h);
-            if (++h < n_heads) continue;
-            h = 0;
-            t++;
+        while (items[0] < items[1]) {
+            const struct rope_heads heads = rope_heads_at(a, items[0], items[1]);
+            a->neox ? turn_halves(&heads, a->n_rot) : turn_adjacent(&heads, a->n_rot);
+            items[0] += heads.n;
         }
     }
 }
