@@ -60,8 +60,15 @@ INLINE bytes_of_64 bits_of_index(int at, int mask) {
     return (bytes_of_64)counting_bytes(0x0706050403020100, 8, 16) >> at & (uint8_t)mask;
 }
 
-INLINE __m512i look_64(bytes_of_64 table, __m512i index) {
-    return _mm512_permutexvar_epi8(index, (__m512i)table);
+// A plane that is still to be looked up: where it is used, since all planes of four rows at once
+// would not fit the registers.
+struct plane {
+    bytes_of_64 table;
+    __m512i index;
+};
+
+INLINE __m512i look_64(struct plane p) {
+    return _mm512_permutexvar_epi8(p.index, (__m512i)p.table);
 }
 
 // Magnitudes of codes: first + step * code, and more where the code is last.
@@ -88,18 +95,18 @@ INLINE __m512i join_codes(__m512i codes, __m512i signs, int mask) {
 
 // Four planes of columns with codes of two bits; the lowest four bits of signs are theirs. An index
 // has the codes of two columns and their signs.
-INLINE void four_planes(__m512i codes, __m512i signs, int centre, __m512i out[4]) {
+INLINE void four_planes(__m512i codes, __m512i signs, int centre, struct plane out[4]) {
     const int to_ends[] = {1, 2, 0, 0, 64, 128};
     const __m512i first = join_codes(codes, signs, 0x3c);
     const __m512i last = join_codes(move_bits(codes, to_ends, 6), signs, 0x33);
-    out[0] = look_64(signed_bytes(OF_IQ2, centre, 2, 3, 0), first);
-    out[1] = look_64(signed_bytes(OF_IQ2, centre, 4, 3, 1), first);
-    out[2] = look_64(signed_bytes(OF_IQ2, centre, 0, 3, 2), last);
-    out[3] = look_64(signed_bytes(OF_IQ2, centre, 4, 3, 3), last);
+    out[0] = (struct plane){signed_bytes(OF_IQ2, centre, 2, 3, 0), first};
+    out[1] = (struct plane){signed_bytes(OF_IQ2, centre, 4, 3, 1), first};
+    out[2] = (struct plane){signed_bytes(OF_IQ2, centre, 0, 3, 2), last};
+    out[3] = (struct plane){signed_bytes(OF_IQ2, centre, 4, 3, 3), last};
 }
 
 // The planes of halves of groups. An entry's signs are a byte.
-INLINE void planes_of_halves(struct codes c, __m512i signs, int centre, __m512i out[PLANES]) {
+INLINE void planes_of_halves(struct codes c, __m512i signs, int centre, struct plane out[PLANES]) {
     UNROLL for (int h = 0; h < 2; h++) {
         const __m512i own = bits_from(signs, h ? 0x3c3438301c141810 : 0x2c2428200c040800);
         four_planes(c.half[h], own, centre, out + 4 * h);
@@ -109,14 +116,14 @@ INLINE void planes_of_halves(struct codes c, __m512i signs, int centre, __m512i 
 // The planes of entries of four columns, with codes of three bits. Two entries, the first of which
 // has an even number, have the same byte of signs.
 INLINE void planes_of_4(struct codes c, __m512i signs, bool seven, struct magnitudes m, int centre,
-                        __m512i out[4]) {
+                        struct plane out[4]) {
     const int of_even[] = {2, 8, 0, 1, 4, 0}, of_odd[] = {32, seven ? 0x7f : 0x80, 0, 16, 64, 0};
     const __m512i odd = move_bits(signs, of_odd, 6);
     signs = _mm512_mask_mov_epi8(move_bits(signs, of_even, 6), 0xaaaaaaaaaaaaaaaa, odd);
-    out[0] = look_64(signed_bytes(m, centre, 0, 7, 3), join_codes(c.half[0], signs, 7));
-    out[1] = look_64(signed_bytes(m, centre, 3, 7, 0), join_codes(c.half[0], signs, 56));
-    out[2] = look_64(signed_bytes(m, centre, 0, 7, 4), join_codes(c.half[1], signs, 7));
-    out[3] = look_64(signed_bytes(m, centre, 3, 7, 1), join_codes(c.half[1], signs, 56));
+    out[0] = (struct plane){signed_bytes(m, centre, 0, 7, 3), join_codes(c.half[0], signs, 7)};
+    out[1] = (struct plane){signed_bytes(m, centre, 3, 7, 0), join_codes(c.half[0], signs, 56)};
+    out[2] = (struct plane){signed_bytes(m, centre, 0, 7, 4), join_codes(c.half[1], signs, 7)};
+    out[3] = (struct plane){signed_bytes(m, centre, 3, 7, 1), join_codes(c.half[1], signs, 56)};
 }
 
 // ---- Planes of a type's blocks ------------------------------------------------------------------
@@ -125,7 +132,7 @@ INLINE void planes_of_4(struct codes c, __m512i signs, bool seven, struct magnit
 
 INLINE __m512i load_two(const uint8_t *a, const uint8_t *b) { return load_blocks(a, b - a); }
 
-INLINE void planes_iq2_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
+INLINE void planes_iq2_xxs(const uint8_t *a, const uint8_t *b, struct plane out[PLANES]) {
     const __m512i even =
         _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
@@ -140,7 +147,8 @@ INLINE void planes_iq2_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANE
     four_planes(c.half[1], move_bits(signs, upper, 6), 128, out + 4);
 }
 
-INLINE void halves_iq2_xs(const uint8_t *a, const uint8_t *b, int centre, __m512i out[PLANES]) {
+INLINE void halves_iq2_xs(const uint8_t *a, const uint8_t *b, int centre,
+                          struct plane out[PLANES]) {
     const __m512i even = counting_bytes(0x0e0c0a0806040200, 16, 32);
     const __m512i odd = _mm512_add_epi8(even, _mm512_set1_epi8(1));
     const __m512i first = _mm512_loadu_si512(a + 2), second = _mm512_loadu_si512(b + 2);
@@ -153,7 +161,7 @@ INLINE void halves_iq2_xs(const uint8_t *a, const uint8_t *b, int centre, __m512
     planes_of_halves(halve_codes(c), move_bits(upper, eight, 8), centre, out);
 }
 
-INLINE void halves_iq2_s(const uint8_t *a, const uint8_t *b, int centre, __m512i out[PLANES]) {
+INLINE void halves_iq2_s(const uint8_t *a, const uint8_t *b, int centre, struct plane out[PLANES]) {
     const __m128i words = _mm_set_epi64x((int64_t)load_8(b + 66), (int64_t)load_8(a + 66));
     __m512i upper = bits_from(_mm512_cvtepu16_epi64(words), 0x0e0c0a0806040200);
     struct codes c = halves_of_iq2_s(load_two(a + 2, b + 2), upper);
@@ -161,12 +169,12 @@ INLINE void halves_iq2_s(const uint8_t *a, const uint8_t *b, int centre, __m512i
 }
 
 // The bytes of one token's weights are unsigned, those of panels signed: see order_acts.
-#define SIGNED_PLANES(name)                                                              \
-    INLINE void planes_##name(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) { \
-        halves_##name(a, b, 64, out);                                                    \
-    }                                                                                    \
-    INLINE void signed_##name(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) { \
-        halves_##name(a, b, 0, out);                                                     \
+#define SIGNED_PLANES(name)                                                                   \
+    INLINE void planes_##name(const uint8_t *a, const uint8_t *b, struct plane out[PLANES]) { \
+        halves_##name(a, b, 64, out);                                                         \
+    }                                                                                         \
+    INLINE void signed_##name(const uint8_t *a, const uint8_t *b, struct plane out[PLANES]) { \
+        halves_##name(a, b, 0, out);                                                          \
     }
 SIGNED_PLANES(iq2_xs)
 SIGNED_PLANES(iq2_s)
@@ -177,22 +185,22 @@ INLINE __m512i load_upper(const uint8_t *a, const uint8_t *b) {
     return _mm512_cvtepu32_epi64(_mm256_loadu2_m128i((const void *)b, (const void *)a));
 }
 
-INLINE void planes_iq1_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
+INLINE void planes_iq1_s(const uint8_t *a, const uint8_t *b, struct plane out[PLANES]) {
     __m512i upper = bits_from(load_upper(a + 34, b + 34), 0x1916131009060300);
     struct codes c = halves_of_iq1(load_two(a + 2, b + 2), upper);
     UNROLL for (int h = 0; h < 2; h++) {
         const __m512i codes = c.half[h], last = _mm512_srli_epi32(codes, 2);
-        out[4 * h] = look_64(bits_of_index(2, 3), codes);
-        out[4 * h + 1] = look_64(bits_of_index(4, 3), codes);
-        out[4 * h + 2] = look_64(bits_of_index(0, 3), codes);
-        out[4 * h + 3] = look_64(bits_of_index(4, 3), last);
+        out[4 * h] = (struct plane){bits_of_index(2, 3), codes};
+        out[4 * h + 1] = (struct plane){bits_of_index(4, 3), codes};
+        out[4 * h + 2] = (struct plane){bits_of_index(0, 3), codes};
+        out[4 * h + 3] = (struct plane){bits_of_index(4, 3), last};
     }
 }
 
 // Four times the code at a bit, plus 1 where bit 0 is clear.
 INLINE bytes_of_64 four_codes(int at) { return 4 * bits_of_index(at, 3) + 1 - bits_of_index(0, 1); }
 
-INLINE void planes_iq1_m(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
+INLINE void planes_iq1_m(const uint8_t *a, const uint8_t *b, struct plane out[PLANES]) {
     const int to_middle[] = {0, 0, 1, 2, 64, 128};
     const __m512i nibbles = load_upper(a + 32, b + 32);
     __m512i upper = bits_from(nibbles, 0x1c1814100c080400);
@@ -201,14 +209,14 @@ INLINE void planes_iq1_m(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]
         const __m512i minus = bits_from(nibbles, h ? 0x1f1b1f1b0f0b0f0b : 0x1713171307030703);
         const __m512i first = join_codes(c.half[h], minus, 0x3c);
         const __m512i last = join_codes(move_bits(c.half[h], to_middle, 6), minus, 0x3c);
-        out[4 * h] = look_64(four_codes(2), first);
-        out[4 * h + 1] = look_64(four_codes(4), first);
-        out[4 * h + 2] = look_64(four_codes(2), last);
-        out[4 * h + 3] = look_64(four_codes(4), last);
+        out[4 * h] = (struct plane){four_codes(2), first};
+        out[4 * h + 1] = (struct plane){four_codes(4), first};
+        out[4 * h + 2] = (struct plane){four_codes(2), last};
+        out[4 * h + 3] = (struct plane){four_codes(4), last};
     }
 }
 
-INLINE void four_planes_iq3_xxs(const uint8_t *at, __m512i out[4]) {
+INLINE void four_planes_iq3_xxs(const uint8_t *at, struct plane out[4]) {
     __m512i words = _mm512_cvtepu32_epi64(_mm256_loadu_si256((const void *)(at + 66)));
     __m512i places = _mm512_loadu_si512(at + 2);
     const struct places p = places_of(places, _mm512_setzero_si512());
@@ -217,12 +225,12 @@ INLINE void four_planes_iq3_xxs(const uint8_t *at, __m512i out[4]) {
     planes_of_4(c, bits_from(words, 0x15150e0e07070000), true, OF_IQ3_XXS, 128, out);
 }
 
-INLINE void planes_iq3_xxs(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
+INLINE void planes_iq3_xxs(const uint8_t *a, const uint8_t *b, struct plane out[PLANES]) {
     four_planes_iq3_xxs(a, out);
     four_planes_iq3_xxs(b, out + 4);
 }
 
-INLINE void four_planes_iq3_s(const uint8_t *at, __m512i out[4]) {
+INLINE void four_planes_iq3_s(const uint8_t *at, struct plane out[4]) {
     __m512i signs = _mm512_castsi256_si512(_mm256_loadu_si256((const void *)(at + 74)));
     signs = _mm512_permutexvar_epi8(counting_bytes(0x0303020201010000, 4, 8), signs);
     __m512i places = _mm512_loadu_si512(at + 2);
@@ -233,7 +241,7 @@ INLINE void four_planes_iq3_s(const uint8_t *at, __m512i out[4]) {
     planes_of_4(c, signs, false, OF_IQ3_S, 15, out);
 }
 
-INLINE void planes_iq3_s(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]) {
+INLINE void planes_iq3_s(const uint8_t *a, const uint8_t *b, struct plane out[PLANES]) {
     four_planes_iq3_s(a, out);
     four_planes_iq3_s(b, out + 4);
 }
@@ -384,18 +392,22 @@ INLINE void turn_acts(const int8_t *x, enum act_extra extra, enum planes_order o
     }
 }
 
-// Adds the dots of the planes of two pairs of rows with those of activations to sums: first of the
-// pair, then of its first and last planes.
-INLINE void dot_planes(__m512i planes[2][PLANES], const int8_t *x, enum planes_order order,
-                       __m512i sums[2][2]) {
-    UNROLL for (int j = 0; j < 4; j++) {
-        UNROLL for (int h = 0; h < 2; h++) {
-            const int8_t *at = order == BY_FOURS ? x + 64 * j : x + 32 * (4 * h + j);
-            const __m512i acts =
-                order == BY_FOURS ? load_vector((const uint8_t *)at) : load_32((const uint8_t *)at);
-            UNROLL for (int i = 0; i < 2; i++) {
-                sums[i][h] = _mm512_dpbusd_epi32(sums[i][h], planes[i][4 * h + j], acts);
-            }
+// Adds the dots of the planes of two pairs of rows with those of n tokens, a constant, to the sums
+// of each: first of the pair, then of its first and last planes. A plane is looked up beside its
+// dots, and those of both pairs take turns, so that they do not wait for each other. BY_EIGHTS,
+// four tokens take the first planes before the last ones (0.9 of the time); the other orders lose
+// by that.
+INLINE void dot_planes(const struct plane planes[2][PLANES], const int8_t *const *x, int n,
+                       enum planes_order order, __m512i (*sums)[2][2]) {
+    const bool in_turn = n < 4 || order != BY_EIGHTS;
+    UNROLL for (int k = 0; k < PLANES; k++) {
+        const int p = in_turn ? k % 2 * 4 + k / 2 : k, h = p / 4;
+        const __m512i first = look_64(planes[0][p]), second = look_64(planes[1][p]);
+        UNROLL for (int t = 0; t < n; t++) {
+            const uint8_t *at = (const uint8_t *)x[t] + (order == BY_FOURS ? p % 4 * 64 : p * 32);
+            const __m512i acts = order == BY_FOURS ? load_vector(at) : load_32(at);
+            sums[t][0][h] = _mm512_dpbusd_epi32(sums[t][0][h], first, acts);
+            sums[t][1][h] = _mm512_dpbusd_epi32(sums[t][1][h], second, acts);
         }
     }
 }
@@ -411,7 +423,7 @@ INLINE void turn_sums(const __m512i sums[2], enum planes_order order, __m512i ou
     out[1] = _mm512_permutex2var_epi32(sums[0], second, sums[1]);
 }
 
-typedef void planes_fn(const uint8_t *a, const uint8_t *b, __m512i out[PLANES]);
+typedef void planes_fn(const uint8_t *a, const uint8_t *b, struct plane out[PLANES]);
 typedef void nibbles_fn(const uint8_t *a, const uint8_t *b, __m512i out[2]);
 
 // Panels of a block by the planes of the rows: the vectors of a panel are planes, with the lanes of
@@ -423,10 +435,11 @@ INLINE void unpack_planes(struct rows rows, int64_t offset, planes_fn *planes,
     __m512i of_rows[PLANES][ROWS / 2];
     for (int r = 0; r < ROWS; r += 2) {
         const uint8_t *at = rows.group[r / 4] + r % 4 * rows.stride + offset;
-        __m512i v[PLANES];
+        struct plane v[PLANES];
         planes(at, at + rows.stride, v);
         UNROLL for (int j = 0; j < PLANES; j++) {
-            (&of_rows[0][0])[fours ? j % 4 * ROWS + r + j / 4 : j * ROWS / 2 + r / 2] = v[j];
+            (&of_rows[0][0])[fours ? j % 4 * ROWS + r + j / 4 : j * ROWS / 2 + r / 2] =
+                look_64(v[j]);
         }
     }
     UNROLL for (int j = 0; j < n; j++) {

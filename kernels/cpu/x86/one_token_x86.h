@@ -187,51 +187,60 @@ INLINE veci pack_sum(veci sum, veci nibbles) {
                                      0xca);
 }
 
-// The planes of two pairs of rows in a step of a chunk, 256 columns, and what scales their sums.
-struct pairs {
-    struct quad rows;
-    veci planes[2][PLANES], nibbles[2][2];
-};
-
-INLINE void read_pairs(struct quad rows, struct format f, struct pairs *out) {
-    out->rows = rows;
+// Reads the planes of two pairs of rows in a step of a chunk, 256 columns.
+INLINE void read_pairs(struct quad rows, struct format f, struct plane planes[2][PLANES]) {
     UNROLL for (int i = 0; i < 2; i++) {
         const uint8_t *at = rows.at + 2 * i * rows.stride;
         prefetch_beside(rows, 2 * i, 0, 1, NULL);
-        f.planes(at, at + rows.stride, out->planes[i]);
+        f.planes(at, at + rows.stride, planes[i]);
         prefetch_beside(rows, 2 * i + 1, 0, 1, NULL);
     }
 }
 
-// Their sums with the chunk's token: in lanes as turn_sums wants them, with the nibbles, which the
-// first token reads behind its dots. The dots of both pairs take turns, so that they do not wait
-// for each other.
-INLINE void sums_of_pairs(const struct chunk *c, struct pairs *pairs, bool first, int64_t step,
-                          struct format f, veci out[2][2]) {
-    const bool parts = f.extra == ACT_HALF_PARTS, fours = f.planes_order == BY_FOURS;
-    const veci *starts = c->starts[step];
-    veci halves[2][2];
-    UNROLL for (int i = 0; i < 2; i++) {
-        halves[i][0] = parts ? V_SI(setzero)() : starts[0];
-        halves[i][1] = parts ? V_SI(setzero)() : starts[fours ? 0 : 1];
-    }
-    dot_planes(pairs->planes, c->planes + step * 256, f.planes_order, halves);
-    UNROLL for (int i = 0; i < 2; i++) {
-        const int64_t stride = pairs->rows.stride;
-        const uint8_t *at = pairs->rows.at + 2 * i * stride;
-        veci *nibbles = pairs->nibbles[i];
-        if (first) f.nibbles(at, at + stride, nibbles);
-        if (parts) {
-            out[0][i] = V(madd_epi16)(pair_lanes(halves[i][0], halves[i][1]), nibbles[0]);
-            out[1][i] = V(madd_epi16)(starts[0], nibbles[0]);
-        } else if (act_has_halves(f.extra)) {
-            out[0][i] = pack_sum(halves[i][0], nibbles[0]);
-            out[1][i] = pack_sum(halves[i][1], nibbles[1]);
-        } else {
-            out[0][i] = pack_sum(fours ? add_pairs(halves[i][0], halves[i][1], false)
-                                       : V(add_epi32)(halves[i][0], halves[i][1]),
-                                 nibbles[0]);
+// The dots of two pairs of rows in a step with n tokens, a chunk for each.
+INLINE void dot_pairs(const struct chunk *c, int n, struct quad rows, int64_t step, struct format f,
+                      veci (*halves)[2][2]) {
+    const bool parts = f.extra == ACT_HALF_PARTS;
+    const int last = f.planes_order == BY_FOURS ? 0 : 1;
+    const int8_t *x[QUAD_TOKENS];
+    struct plane planes[2][PLANES];
+    read_pairs(rows, f, planes);
+    UNROLL for (int t = 0; t < n; t++) {
+        x[t] = c[t].planes + step * 256;
+        UNROLL for (int i = 0; i < 2; i++) {
+            halves[t][i][0] = parts ? V_SI(setzero)() : c[t].starts[step][0];
+            halves[t][i][1] = parts ? V_SI(setzero)() : c[t].starts[step][last];
         }
+    }
+    dot_planes(planes, x, n, f.planes_order, halves);
+}
+
+// The sums of pair i of rows with a token, of its first and last planes, in lanes as turn_sums
+// wants them, with the pair's nibbles.
+INLINE void pack_pair(const veci halves[2], const veci nibbles[2], veci start, struct format f,
+                      int i, veci out[2][2]) {
+    if (f.extra == ACT_HALF_PARTS) {
+        out[0][i] = V(madd_epi16)(pair_lanes(halves[0], halves[1]), nibbles[0]);
+        out[1][i] = V(madd_epi16)(start, nibbles[0]);
+    } else if (act_has_halves(f.extra)) {
+        out[0][i] = pack_sum(halves[0], nibbles[0]);
+        out[1][i] = pack_sum(halves[1], nibbles[1]);
+    } else {
+        out[0][i] = pack_sum(f.planes_order == BY_FOURS ? add_pairs(halves[0], halves[1], false)
+                                                        : V(add_epi32)(halves[0], halves[1]),
+                             nibbles[0]);
+    }
+}
+
+// Stores the sums of both pairs with a token, from vector k of a quad of its chunk on.
+INLINE void store_pairs(struct chunk *c, const veci sums[2][2], int64_t k, int quad,
+                        struct format f) {
+    const int n_sums = act_has_halves(f.extra) ? 2 : 1;
+    UNROLL for (int i = 0; i < n_sums; i++) {
+        veci turned[2];
+        turn_sums(sums[i], f.planes_order, turned);
+        c->sums[i][k][quad] = turned[0];
+        c->sums[i][k + 1][quad] = turned[1];
     }
 }
 
@@ -240,17 +249,18 @@ INLINE void step_sums(struct chunk *c, int n, struct quad rows, int64_t b, int64
                       struct format f) {
     const int q = rows.number;
     const int64_t step = b / STEP_BLOCKS;
-    const int n_sums = act_has_halves(f.extra) ? 2 : 1;
-    struct pairs pairs;
-    read_pairs(rows, f, &pairs);
+    veci halves[QUAD_TOKENS][2][2], nibbles[2][2];
+    dot_pairs(c, n, rows, step, f, halves);
+    UNROLL for (int i = 0; i < 2; i++) {
+        const uint8_t *at = rows.at + 2 * i * rows.stride;
+        f.nibbles(at, at + rows.stride, nibbles[i]);
+    }
     UNROLL for (int t = 0; t < n; t++) {
-        veci sums[2][2], turned[2];
-        sums_of_pairs(c + t, &pairs, t == 0, step, f, sums);
-        UNROLL for (int i = 0; i < n_sums; i++) {
-            turn_sums(sums[i], f.planes_order, turned);
-            c[t].sums[i][k][q] = turned[0];
-            c[t].sums[i][k + 1][q] = turned[1];
+        veci sums[2][2];
+        UNROLL for (int i = 0; i < 2; i++) {
+            pack_pair(halves[t][i], nibbles[i], c[t].starts[step][0], f, i, sums);
         }
+        store_pairs(c + t, sums, k, q, f);
     }
     UNROLL for (int r = 0; r < 4; r++) {
         const uint8_t *at = rows.at + r * rows.stride;
