@@ -3,6 +3,7 @@
 #include "runtime/grammar/grammar_schema.h"
 
 #include "base/mem.h"
+#include "runtime/grammar/schema_join.h"
 #include "runtime/grammar/schema_number.h"
 #include "runtime/grammar/schema_text.h"
 
@@ -11,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODES_MOST = 4096, DEPTH_MOST = 64, MERGED_MOST = 256 };
+enum { NODES_MOST = 4096, DEPTH_MOST = 64, MERGED_MOST = 1024 };
 
 struct schema {
     const json_t *root;
     const json_t *nodes[NODES_MOST]; // that have a rule, by its number
     uint32_t n_nodes;
-    json_t *merged[MERGED_MOST]; // of allOf; owned
+    json_t *merged[MERGED_MOST]; // joined schemas and properties; owned
     uint32_t n_merged;
     int depth;
     struct schema_text *out;
@@ -310,69 +311,6 @@ static enum status write_object(struct schema *s, const json_t *node, struct sch
 
 // ---- Any schema ---------------------------------------------------------------------------------
 
-// Turns ~1 and ~0 of a part of a path into a slash and a tilde.
-static void read_escapes(char *part) {
-    char *to = part;
-    for (const char *from = part; *from; from++) {
-        const bool escaped = from[0] == '~' && (from[1] == '0' || from[1] == '1');
-        *to++ = !escaped ? *from : *++from == '1' ? '/' : '~';
-    }
-    *to = 0;
-}
-
-// The schema that "#/a/b" names.
-static enum status resolve(struct schema *s, const char *path, const json_t **out) {
-    char part[256];
-    const json_t *at = s->root;
-    if (path[0] == '#') path++;
-    while (*path == '/' && at) {
-        const size_t length = strcspn(++path, "/");
-        if (length >= sizeof part) break;
-        memcpy(part, path, length);
-        part[length] = 0;
-        read_escapes(part);
-        at = json_is_array(at) ? json_array_get(at, (size_t)strtoul(part, NULL, 10))
-                               : json_object_get(at, part);
-        path += length;
-    }
-    *out = at;
-    if (at && !*path) return OK;
-    return err_set(s->e, ERR_UNSUPPORTED, "schema: $ref does not name a part of this schema");
-}
-
-// Merges objects of allOf, with the schema beside it, into a new one.
-static enum status merge(struct schema *s, const json_t *node, json_t **out) {
-    static const char *const lists[] = {"properties", "required"};
-    json_t *all = json_object();
-    size_t i;
-    const json_t *each;
-    if (!all || s->n_merged == MERGED_MOST) {
-        json_decref(all);
-        return err_set(s->e, ERR_LIMIT, "the schema is too large");
-    }
-    s->merged[s->n_merged++] = *out = all;
-    json_object_set_new(all, lists[0], json_object());
-    json_object_set_new(all, lists[1], json_array());
-    json_array_foreach(json_object_get(node, "allOf"), i, each) {
-        const char *reference = json_string_value(json_object_get(each, "$ref"));
-        if (reference && resolve(s, reference, &each)) return s->e->status;
-        const char *word;
-        json_t *value;
-        json_object_foreach((json_t *)(uintptr_t)each, word, value) {
-            if (strcmp(word, lists[0]) == 0)
-                json_object_update_missing(json_object_get(all, word), value);
-            else if (strcmp(word, lists[1]) == 0)
-                json_array_extend(json_object_get(all, word), value);
-            else
-                json_object_set(all, word, value);
-        }
-    }
-    json_object_update_missing(json_object_get(all, lists[0]), json_object_get(node, lists[0]));
-    if (json_is_array(json_object_get(node, lists[1])))
-        json_array_extend(json_object_get(all, lists[1]), json_object_get(node, lists[1]));
-    return OK;
-}
-
 static enum status write_type(struct schema *s, const json_t *node, const char *type,
                               struct schema_text *line) {
     if (strcmp(type, "object") == 0) return write_object(s, node, line);
@@ -434,22 +372,63 @@ static void warn_of_words(const struct schema *s, const json_t *node) {
             log_line(s->log, LOG_WARN, "schema: %s is not obeyed", words[i]);
 }
 
+// An empty schema that s owns, or NULL.
+static json_t *new_node(struct schema *s) {
+    json_t *node = s->n_merged < MERGED_MOST ? json_object() : NULL;
+    if (node)
+        s->merged[s->n_merged++] = node;
+    else
+        err_set(s->e, ERR_LIMIT, "the schema is too large");
+    return node;
+}
+
+// Writes choices of a joined schema, each joined with what stands beside them. Those that nothing
+// can meet are left out.
+static enum status write_joined_choices(struct schema *s, json_t *all, struct schema_text *line) {
+    json_t *any = json_incref(json_object_get(all, "anyOf")), *choice;
+    size_t i, n = 0;
+    json_object_del(all, "anyOf");
+    enum status status = json_is_array(any) ? OK : write_choices(s, any, false, line);
+    json_array_foreach(any, i, choice) {
+        json_t *each = status ? NULL : new_node(s);
+        if (!each || schema_join(s->root, each, all, 0, s->e) ||
+            schema_join(s->root, each, choice, 0, s->e)) {
+            status = s->e->status;
+            break;
+        }
+        const json_t *values = json_object_get(each, "enum");
+        if (values && json_array_size(values) == 0) continue;
+        schema_text_add(line, n++ ? " | " : "");
+        status = refer(s, each, line);
+    }
+    json_decref(any);
+    return status || n > 0 ? status : err_set(s->e, ERR_FORMAT, "schema: nothing meets all of it");
+}
+
+// Writes a schema with allOf, or with words beside $ref or its choices.
+static enum status write_joined(struct schema *s, const json_t *node, struct schema_text *line) {
+    json_t *all = new_node(s);
+    if (!all || schema_join(s->root, all, node, 0, s->e)) return s->e->status;
+    return json_object_get(all, "anyOf") ? write_joined_choices(s, all, line)
+                                         : write_node(s, all, line);
+}
+
 static enum status write_node(struct schema *s, const json_t *node, struct schema_text *line) {
     const char *reference = json_string_value(json_object_get(node, "$ref"));
     const json_t *target, *constant = json_object_get(node, "const");
-    const json_t *any = json_object_get(node, "anyOf");
-    json_t *merged = NULL;
+    const char *choices = json_object_get(node, "anyOf") ? "anyOf" : "oneOf";
+    const json_t *any = json_object_get(node, choices);
     if (json_is_true(node)) return schema_text_add(line, "value"), OK;
     if (!json_is_object(node)) return err_set(s->e, ERR_FORMAT, "schema: a part is no object");
     warn_of_words(s, node);
-    if (!any) any = json_object_get(node, "oneOf");
-    if (reference) return resolve(s, reference, &target) ? s->e->status : refer(s, target, line);
+    if (reference && !schema_has_beside(node, "$ref"))
+        return schema_find(s->root, reference, &target, s->e) ? s->e->status
+                                                              : refer(s, target, line);
     if (constant) return write_constant(s, constant, line);
     if (json_object_get(node, "enum"))
         return write_choices(s, json_object_get(node, "enum"), true, line);
-    if (any) return write_choices(s, any, false, line);
-    if (json_object_get(node, "allOf"))
-        return merge(s, node, &merged) ? s->e->status : write_node(s, merged, line);
+    if (any && !schema_has_beside(node, choices)) return write_choices(s, any, false, line);
+    if (reference || any || json_object_get(node, "allOf")) return write_joined(s, node, line);
     return write_types(s, node, line);
 }
 

@@ -157,6 +157,53 @@ static void edges_are_exact(void **state) {
     check_edges(cases, sizeof cases / sizeof *cases);
 }
 
+// allOf, and words beside anyOf, oneOf and $ref, all hold.
+static void all_words_of_a_schema_hold(void **state) {
+    (void)state;
+    static const struct edges cases[] = {
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
+         "\"null\"}},\"anyOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"]}]}",
+         {"{\"a\":1}", "{\"b\":null}", "{\"a\":1,\"b\":null}"},
+         {"{}", "{\"a\":null}", "{\"b\":1}"}},
+        {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"],"
+         "\"oneOf\":[{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},{\"type\":"
+         "\"null\"}]}",
+         {"{\"a\":7,\"k\":1}"},
+         {"{\"k\":1}", "{\"a\":7}", "{\"a\":7,\"k\":2}", "null"}},
+        {"{\"type\":\"string\",\"allOf\":[{\"minLength\":2},{\"maxLength\":3},{\"minLength\":1}]}",
+         {"\"ab\"", "\"abc\""},
+         {"\"a\"", "\"abcd\"", "{}"}},
+        {"{\"allOf\":[{\"type\":[\"number\",\"null\"],\"minimum\":3},{\"type\":\"integer\","
+         "\"maximum\":5,\"minimum\":1}]}",
+         {"3", "5"},
+         {"1", "6", "3.5", "null"}},
+        {"{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},"
+         "{\"properties\":{\"a\":{\"minimum\":3}}}]}",
+         {"{\"a\":3}"},
+         {"{\"a\":2}", "{\"a\":3.5}", "{}"}},
+        {"{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]}]}", {"2", "3"}, {"1", "4"}},
+        {"{\"allOf\":[{\"anyOf\":[{\"type\":\"null\"},{\"const\":1}]},{\"anyOf\":[{\"type\":"
+         "\"string\"},"
+         "{\"type\":\"null\"}]}]}",
+         {"null"},
+         {"\"\"", "2"}},
+        {"{\"$ref\":\"#/$defs/a\",\"minimum\":5,\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":"
+         "{\"type\":\"integer\",\"maximum\":6}}}",
+         {"5", "6"},
+         {"4", "7"}},
+        {"{\"allOf\":[{\"$ref\":\"#/$defs/e\"}],\"default\":\"x\",\"$defs\":{\"e\":{\"type\":"
+         "\"string\",\"enum\":[\"x\"]}}}",
+         {"\"x\""},
+         {"\"y\"", "{}"}},
+        {"{\"properties\":{\"v\":{\"type\":\"null\"},\"n\":{\"allOf\":[{\"$ref\":\"#\"}]}},"
+         "\"anyOf\":[{"
+         "\"required\":[\"v\"]},{\"required\":[\"n\"]}]}",
+         {"{\"v\":null}", "{\"n\":{\"n\":{\"v\":null}}}"},
+         {"{}", "{\"n\":{}}", "{\"n\":null}"}},
+    };
+    check_edges(cases, sizeof cases / sizeof *cases);
+}
+
 // Drafts before 2020-12 have a list in items, and additionalItems for what follows.
 static void tuples_of_earlier_drafts_are_read(void **state) {
     (void)state;
@@ -351,6 +398,11 @@ static void what_is_no_schema_is_refused(void **state) {
         {"{\"pattern\":\"^a(?=b)$\"}", ERR_UNSUPPORTED},
         {"{\"pattern\":\"^\\\\b$\"}", ERR_UNSUPPORTED},
         {"{\"pattern\":\"^[a\"}", ERR_UNSUPPORTED},
+        {"{\"allOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", ERR_FORMAT},
+        {"{\"type\":\"null\",\"anyOf\":[{\"type\":\"string\"}]}", ERR_FORMAT},
+        {"{\"allOf\":[{\"items\":3},{}]}", ERR_FORMAT},
+        {"{\"allOf\":[3]}", ERR_FORMAT},
+        {"{\"allOf\":[{\"pattern\":\"^a$\"},{\"pattern\":\"^.$\"}]}", ERR_UNSUPPORTED},
         {"{\"$ref\":\"#/nowhere\"}", ERR_UNSUPPORTED},
         {"{\"$ref\":\"http://example.org/s\"}", ERR_UNSUPPORTED},
     };
@@ -398,6 +450,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_those_that_jsonschema_takes),
         cmocka_unit_test(edges_are_exact),
+        cmocka_unit_test(all_words_of_a_schema_hold),
         cmocka_unit_test(tuples_of_earlier_drafts_are_read),
         cmocka_unit_test(times_are_those_of_rfc_3339),
         cmocka_unit_test(dates_are_those_of_the_calendar),

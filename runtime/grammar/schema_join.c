@@ -1,0 +1,216 @@
+/* schema_join.c: see schema_join.h. */
+#include "runtime/grammar/schema_join.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH_MOST = 32, CHOICES_MOST = 64 };
+
+// ---- References ---------------------------------------------------------------------------------
+
+// Turns ~1 and ~0 of a part of a path into a slash and a tilde.
+static void read_escapes(char *part) {
+    char *to = part;
+    for (const char *from = part; *from; from++) {
+        const bool escaped = from[0] == '~' && (from[1] == '0' || from[1] == '1');
+        *to++ = !escaped ? *from : *++from == '1' ? '/' : '~';
+    }
+    *to = 0;
+}
+
+enum status schema_find(const json_t *root, const char *path, const json_t **out, struct err *e) {
+    char part[256];
+    const json_t *at = root;
+    if (path[0] == '#') path++;
+    while (*path == '/' && at) {
+        const size_t length = strcspn(++path, "/");
+        if (length >= sizeof part) break;
+        memcpy(part, path, length);
+        part[length] = 0;
+        read_escapes(part);
+        at = json_is_array(at) ? json_array_get(at, (size_t)strtoul(part, NULL, 10))
+                               : json_object_get(at, part);
+        path += length;
+    }
+    *out = at;
+    if (at && !*path) return OK;
+    return err_set(e, ERR_UNSUPPORTED, "schema: $ref does not name a part of this schema");
+}
+
+// ---- Words --------------------------------------------------------------------------------------
+
+enum rule {
+    TAKE_SMALLER,
+    TAKE_LARGER,
+    TAKE_COMMON_TYPES,
+    TAKE_COMMON_VALUES,
+    TAKE_BOTH,      // as allOf of the two; false excludes all else
+    TAKE_EACH,      // an object: its members by TAKE_BOTH
+    TAKE_ALL,       // a list: the items of both
+    TAKE_PRODUCT,   // choices: every pair of them
+    TAKE_NO_SECOND, // two cannot be joined
+};
+
+static const struct word {
+    const char *name;
+    enum rule rule;
+} WORDS[] = {
+    {"type", TAKE_COMMON_TYPES},
+    {"enum", TAKE_COMMON_VALUES},
+    {"const", TAKE_NO_SECOND},
+    {"anyOf", TAKE_PRODUCT},
+    {"oneOf", TAKE_PRODUCT},
+    {"properties", TAKE_EACH},
+    {"required", TAKE_ALL},
+    {"additionalProperties", TAKE_BOTH},
+    {"items", TAKE_BOTH},
+    {"additionalItems", TAKE_BOTH},
+    {"prefixItems", TAKE_NO_SECOND},
+    {"minItems", TAKE_LARGER},
+    {"maxItems", TAKE_SMALLER},
+    {"minLength", TAKE_LARGER},
+    {"maxLength", TAKE_SMALLER},
+    {"minimum", TAKE_LARGER},
+    {"maximum", TAKE_SMALLER},
+    {"exclusiveMinimum", TAKE_LARGER},
+    {"exclusiveMaximum", TAKE_SMALLER},
+    {"pattern", TAKE_NO_SECOND},
+    {"format", TAKE_NO_SECOND},
+};
+enum { N_WORDS = sizeof WORDS / sizeof *WORDS };
+
+bool schema_has_beside(const json_t *node, const char *word) {
+    for (int i = 0; i < N_WORDS; i++)
+        if (strcmp(WORDS[i].name, word) != 0 && json_object_get(node, WORDS[i].name)) return true;
+    return json_object_get(node, "allOf") ||
+           (strcmp(word, "$ref") != 0 && json_object_get(node, "$ref"));
+}
+
+// ---- Two values of a word -----------------------------------------------------------------------
+
+// The list itself, or a list of the one value; owned by the caller.
+static json_t *list_of(json_t *value) {
+    if (json_is_array(value)) return json_copy(value);
+    json_t *list = json_array();
+    json_array_append(list, value);
+    return list;
+}
+
+static bool is_type(const json_t *value, const char *name) {
+    return json_is_string(value) && strcmp(json_string_value(value), name) == 0;
+}
+
+// The value that both allow, where an integer is a number too; NULL: none.
+static json_t *common(json_t *a, json_t *b, bool types) {
+    if (json_equal(a, b)) return a;
+    if (types && is_type(a, "integer") && is_type(b, "number")) return a;
+    return types && is_type(a, "number") && is_type(b, "integer") ? b : NULL;
+}
+
+// Values of two lists that are in both.
+static json_t *common_values(json_t *one, json_t *other, bool types) {
+    json_t *out = json_array(), *a = list_of(one), *b = list_of(other), *x, *y;
+    size_t i, k;
+    json_array_foreach(a, i, x) {
+        json_array_foreach(b, k, y) {
+            json_t *both = common(x, y, types);
+            if (both) json_array_append(out, both);
+        }
+    }
+    json_decref(a);
+    json_decref(b);
+    return out;
+}
+
+static json_t *both_of(json_t *a, json_t *b) {
+    if (json_is_false(a) || json_is_true(b)) return json_incref(a);
+    if (json_is_false(b) || json_is_true(a)) return json_incref(b);
+    return json_equal(a, b) ? json_incref(a) : json_pack("{s:[O, O]}", "allOf", a, b);
+}
+
+static json_t *each_of(const json_t *a, json_t *b) {
+    json_t *out = json_copy((json_t *)(uintptr_t)a), *value;
+    const char *name;
+    json_object_foreach(b, name, value) {
+        json_t *old = json_object_get(out, name);
+        json_object_set_new(out, name, old ? both_of(old, value) : json_incref(value));
+    }
+    return out;
+}
+
+static json_t *product_of(const json_t *a, const json_t *b) {
+    json_t *out = json_array(), *x, *y;
+    size_t i, k;
+    if (json_array_size(a) * json_array_size(b) > CHOICES_MOST) return out;
+    json_array_foreach(a, i, x) {
+        json_array_foreach(b, k, y) json_array_append_new(out, both_of(x, y));
+    }
+    return out;
+}
+
+// The two values as one, owned by the caller; NULL: they cannot be joined.
+static json_t *join_values(enum rule rule, json_t *old, json_t *value) {
+    json_t *out = NULL;
+    const double a = json_number_value(old), b = json_number_value(value);
+    switch (rule) {
+    case TAKE_SMALLER: out = json_incref(b < a ? value : old); break;
+    case TAKE_LARGER: out = json_incref(b > a ? value : old); break;
+    case TAKE_COMMON_TYPES: out = common_values(old, value, true); break;
+    case TAKE_COMMON_VALUES: out = common_values(old, value, false); break;
+    case TAKE_BOTH:
+        out = json_is_array(old) || json_is_array(value) ? NULL : both_of(old, value);
+        break;
+    case TAKE_EACH: out = each_of(old, value); break;
+    case TAKE_ALL: out = json_copy(old), json_array_extend(out, value); break;
+    case TAKE_PRODUCT: out = product_of(old, value); break;
+    case TAKE_NO_SECOND: break;
+    }
+    return out;
+}
+
+// ---- Schemas ------------------------------------------------------------------------------------
+
+static enum status add_word(json_t *all, const char *name, json_t *value, struct err *e) {
+    int i = 0;
+    while (i < N_WORDS && strcmp(WORDS[i].name, name) != 0) i++;
+    const enum rule rule = i < N_WORDS ? WORDS[i].rule : TAKE_NO_SECOND;
+    if (rule == TAKE_PRODUCT) name = "anyOf";
+    json_t *old = json_object_get(all, name);
+    if (i == N_WORDS || !old || json_equal(old, value))
+        return json_object_set(all, name, value), OK;
+    json_t *joined = join_values(rule, old, value);
+    if (!joined || (rule == TAKE_PRODUCT && json_array_size(joined) == 0)) {
+        json_decref(joined);
+        return err_set(e, ERR_UNSUPPORTED, "schema: %s stands twice for one value", name);
+    }
+    const bool none = rule == TAKE_COMMON_TYPES && json_array_size(joined) == 0;
+    if (none) // nothing meets the schema
+        json_object_set_new(all, "enum", joined);
+    else
+        json_object_set_new(all, name, joined);
+    return OK;
+}
+
+enum status schema_join(const json_t *root, json_t *all, const json_t *part, int depth,
+                        struct err *e) {
+    const char *reference = json_string_value(json_object_get(part, "$ref")), *name;
+    const json_t *target, *each;
+    json_t *value;
+    size_t i;
+    if (json_is_true(part)) return OK;
+    if (json_is_false(part)) return json_object_set_new(all, "enum", json_array()), OK;
+    if (!json_is_object(part)) return err_set(e, ERR_FORMAT, "schema: a part is no object");
+    if (depth == DEPTH_MOST)
+        return err_set(e, ERR_LIMIT, "the schema is too large or nested too deeply");
+    if (reference &&
+        (schema_find(root, reference, &target, e) || schema_join(root, all, target, depth + 1, e)))
+        return e->status;
+    json_array_foreach(json_object_get(part, "allOf"), i, each) {
+        if (schema_join(root, all, each, depth + 1, e)) return e->status;
+    }
+    json_object_foreach((json_t *)(uintptr_t)part, name, value) {
+        if (strcmp(name, "allOf") == 0 || strcmp(name, "$ref") == 0) continue;
+        if (add_word(all, name, value, e)) return e->status;
+    }
+    return OK;
+}

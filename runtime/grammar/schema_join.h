@@ -1,0 +1,24 @@
+/* schema_join.h: joins JSON schemas that must all be met (allOf, or words beside anyOf and $ref)
+ * to one schema.
+ *
+ * A joined schema has no allOf and no $ref but within its parts, and anyOf for oneOf. One that
+ * nothing can meet has an empty enum. One thread. Used by grammar_schema.c.
+ */
+#ifndef TANDEM_RUNTIME_GRAMMAR_SCHEMA_JOIN_H
+#define TANDEM_RUNTIME_GRAMMAR_SCHEMA_JOIN_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+// The schema within root that "#/a/b" names. ERR_UNSUPPORTED.
+enum status schema_find(const json_t *root, const char *path, const json_t **out, struct err *e);
+// True if words beside this one say what meets the schema.
+bool schema_has_beside(const json_t *node, const char *word);
+// Adds to the object all what part says; values that need no change are shared. depth is that of
+// the call, from 0. ERR_FORMAT, ERR_LIMIT, ERR_UNSUPPORTED, ERR_MEMORY.
+enum status schema_join(const json_t *root, json_t *all, const json_t *part, int depth,
+                        struct err *e);
+
+#endif
