@@ -143,28 +143,69 @@ static bool is_letter(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-// Writes a set; *p is behind its bracket, and then behind the closing one.
+// Writes the characters from low to high that strings of JSON have without an escape.
+static void add_plain(struct schema_text *t, uint32_t low, uint32_t high) {
+    static const uint32_t others[] = {'"', '\\', 0x7f};
+    for (size_t i = 0; i < sizeof others / sizeof *others && low <= high; i++) {
+        if (others[i] < low || others[i] > high) continue;
+        if (low < others[i]) schema_text_add(t, "\\U%08x-\\U%08x", low, others[i] - 1);
+        low = others[i] + 1;
+    }
+    if (low <= high) schema_text_add(t, "\\U%08x-\\U%08x", low, high);
+}
+
+// Reads a character of a set, which a backslash may stand before.
+static bool read_member(const char **p, uint32_t *code) {
+    const bool escaped = **p == '\\';
+    if (escaped) ++*p;
+    if (!**p) return false;
+    const size_t length = utf8_step(*p, strlen(*p));
+    if ((uint8_t) * *p < 0x20 || (escaped ? is_letter(**p) : **p == '[')) return false;
+    *code = utf8_code(*p, length);
+    *p += length;
+    return true;
+}
+
+// Writes a set; *p is behind its bracket, and then behind the closing one. Quotation marks and
+// backslashes stand behind a backslash in strings of JSON.
 static bool add_set(struct schema_text *t, const char **p) {
+    struct schema_text set = {0};
     const bool others = **p == '^';
-    schema_text_add(t, others ? "[^\\\"\\\\\\x00-\\x1F\\x7F" : "[");
+    bool quote = false, backslash = false, right = true;
     if (others) ++*p;
-    for (bool first = true; **p != ']' || first; first = false, ++*p) {
-        if (!**p || **p == '"' || (uint8_t) * *p < 0x20 || **p == '[') return false;
-        if (**p != '\\') {
-            schema_text_add(t, **p == ']' ? "\\%c" : "%c", **p);
+    for (bool first = true; right && (**p != ']' || first); first = false) {
+        uint32_t low, high;
+        if (**p == '\\' && shorthand((*p)[1])) {
+            schema_text_add(&set, "%s", shorthand((*p)[1]));
+            *p += 2;
+            if (**p == '-') schema_text_add(&set, "\\-"), ++*p; // begins no range
             continue;
         }
-        const char c = *++*p;
-        if (shorthand(c))
-            schema_text_add(t, "%s", shorthand(c));
-        else if (!c || is_letter(c) || c == '"' || c == '\\')
-            return false;
-        else
-            schema_text_add(t, c == ']' || c == '[' || c == '-' ? "\\%c" : "%c", c);
+        right = read_member(p, &low);
+        high = low;
+        if (right && **p == '-' && (*p)[1] != ']') {
+            ++*p;
+            right = !(**p == '\\' && shorthand((*p)[1])) && read_member(p, &high) && low <= high;
+        }
+        if (!right) break;
+        add_plain(&set, low, high);
+        quote |= low <= '"' && '"' <= high;
+        backslash |= low <= '\\' && '\\' <= high;
     }
-    ++*p;
-    schema_text_add(t, "] ");
-    return true;
+    if (right) ++*p;
+    const char *between = set.length > 0 ? " | " : "";
+    if (others)
+        schema_text_add(t, "[^\\\"\\\\\\x00-\\x1F\\x7F%s] ", set.bytes ? set.bytes : "");
+    else if (set.length > 0)
+        schema_text_add(t, "([%s]", set.bytes);
+    else
+        schema_text_add(t, "(");
+    if (!others && quote) schema_text_add(t, "%s\"\\\\\\\"\"", between), between = " | ";
+    if (!others && backslash) schema_text_add(t, "%s\"\\\\\\\\\"", between);
+    if (!others) schema_text_add(t, ") ");
+    t->refused |= set.refused;
+    schema_text_close(&set);
+    return right;
 }
 
 // Writes one character of a string of JSON.

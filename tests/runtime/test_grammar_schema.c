@@ -204,6 +204,26 @@ static void all_words_of_a_schema_hold(void **state) {
     check_edges(cases, sizeof cases / sizeof *cases);
 }
 
+// Strings have quotation marks and backslashes behind a backslash only.
+static void sets_of_patterns_are_exact(void **state) {
+    (void)state;
+    static const struct edges cases[] = {
+        {"{\"pattern\":\"^[ -~]$\"}",
+         {"\" \"", "\"~\"", "\"\\\"\"", "\"\\\\\"", "\"]\""},
+         {"\"\"\"", "\"\\\"", "\"\x7f\"", "\"\xc3\xa4\"", "\"\\n\""}},
+        {"{\"pattern\":\"^[#-\\\\[]$\"}", {"\"#\"", "\"[\""}, {"\"\\\"\"", "\"\\\\\""}},
+        {"{\"pattern\":\"^[\\\"\\\\\\\\]$\"}", {"\"\\\"\"", "\"\\\\\""}, {"\"a\"", "\"\""}},
+        {"{\"pattern\":\"^[^\\\" -,]$\"}", {"\"-\"", "\"a\""}, {"\"\\\"\"", "\"+\"", "\" \""}},
+        {"{\"pattern\":\"^[\\\\w-\\\\.]$\"}", {"\"a\"", "\"-\"", "\".\""}, {"\"/\"", "\",\""}},
+        {"{\"pattern\":\"^[\\\\d-]$\"}", {"\"7\"", "\"-\""}, {"\"a\""}},
+        {"{\"pattern\":\"^[]a\\\\^-]$\"}",
+         {"\"]\"", "\"a\"", "\"^\"", "\"-\""},
+         {"\"b\"", "\"_\""}},
+        {"{\"pattern\":\"^[\xc3\xa4-\xc3\xbc]$\"}", {"\"\xc3\xb6\""}, {"\"\xc3\xa3\"", "\"a\""}},
+    };
+    check_edges(cases, sizeof cases / sizeof *cases);
+}
+
 // Drafts before 2020-12 have a list in items, and additionalItems for what follows.
 static void tuples_of_earlier_drafts_are_read(void **state) {
     (void)state;
@@ -398,6 +418,8 @@ static void what_is_no_schema_is_refused(void **state) {
         {"{\"pattern\":\"^a(?=b)$\"}", ERR_UNSUPPORTED},
         {"{\"pattern\":\"^\\\\b$\"}", ERR_UNSUPPORTED},
         {"{\"pattern\":\"^[a\"}", ERR_UNSUPPORTED},
+        {"{\"pattern\":\"^[a-\\\\\"}", ERR_UNSUPPORTED},
+        {"{\"pattern\":\"^[z-a]$\"}", ERR_UNSUPPORTED},
         {"{\"allOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", ERR_FORMAT},
         {"{\"type\":\"null\",\"anyOf\":[{\"type\":\"string\"}]}", ERR_FORMAT},
         {"{\"allOf\":[{\"items\":3},{}]}", ERR_FORMAT},
@@ -451,6 +473,7 @@ int main(void) {
         cmocka_unit_test(texts_are_those_that_jsonschema_takes),
         cmocka_unit_test(edges_are_exact),
         cmocka_unit_test(all_words_of_a_schema_hold),
+        cmocka_unit_test(sets_of_patterns_are_exact),
         cmocka_unit_test(tuples_of_earlier_drafts_are_read),
         cmocka_unit_test(times_are_those_of_rfc_3339),
         cmocka_unit_test(dates_are_those_of_the_calendar),
