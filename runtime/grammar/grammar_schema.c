@@ -87,16 +87,34 @@ static void write_times(struct schema_text *line, int64_t least, int64_t most) {
         schema_text_add(line, "{%lld,%lld}", (long long)least, (long long)most);
 }
 
-static enum status write_string(struct schema *s, const json_t *node, struct schema_text *line) {
+static void warn_of(const struct schema *s, const json_t *node, const char *word) {
+    if (json_object_get(node, word) && s->log)
+        log_line(s->log, LOG_WARN, "schema: %s is not obeyed", word);
+}
+
+// The name of a format that has a rule, or NULL.
+static const char *known_format(const json_t *node) {
     static const char *const formats[] = {"date", "time", "date-time", "uuid"};
-    const char *pattern = json_string_value(json_object_get(node, "pattern"));
     const char *format = json_string_value(json_object_get(node, "format"));
-    if (pattern) return schema_text_pattern(line, pattern, s->e);
     for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(format, formats[i]) == 0) {
-            schema_text_add(line, "\"\\\"\" %s \"\\\"\"", format);
-            return OK;
-        }
+        if (strcmp(format, formats[i]) == 0) return formats[i];
+    return NULL;
+}
+
+// One grammar cannot count what another one takes: a pattern or a format goes before a length.
+static enum status write_string(struct schema *s, const json_t *node, struct schema_text *line) {
+    const char *pattern = json_string_value(json_object_get(node, "pattern"));
+    const char *format = known_format(node);
+    if (pattern || !format) warn_of(s, node, "format");
+    if (pattern || format) {
+        warn_of(s, node, "minLength");
+        warn_of(s, node, "maxLength");
+    }
+    if (pattern) return schema_text_pattern(line, pattern, s->e);
+    if (format) {
+        schema_text_add(line, "\"\\\"\" %s \"\\\"\"", format);
+        return OK;
+    }
     const int64_t least = count_of(node, "minLength", 0), most = count_of(node, "maxLength", -1);
     if (most >= 0 && most < least)
         return err_set(s->e, ERR_FORMAT, "schema: maxLength is below minLength");
@@ -288,14 +306,15 @@ static enum status write_chain(struct schema *s, const json_t *node, const json_
 
 static enum status write_object(struct schema *s, const json_t *node, struct schema_text *line) {
     const json_t *properties = json_object_get(node, "properties");
+    json_t *other = json_object_get(node, "additionalProperties"); // of keys without a property
     const uint32_t number = s->n_nodes;
     size_t i;
     const json_t *name;
-    if (!properties && !json_object_get(node, "additionalProperties") &&
-        !json_object_get(node, "required")) {
+    if (!properties && !other && !json_object_get(node, "required")) {
         schema_text_add(line, "object");
         return OK;
     }
+    if (!json_is_object(other)) other = json_true();
     json_t *all = properties ? json_copy((json_t *)(uintptr_t)properties) : json_object();
     if (!all || s->n_merged == MERGED_MOST) {
         json_decref(all);
@@ -305,7 +324,7 @@ static enum status write_object(struct schema *s, const json_t *node, struct sch
     json_array_foreach(json_object_get(node, "required"), i,
                        name) if (json_string_value(name) &&
                                  !json_object_get(all, json_string_value(name)))
-        json_object_set_new(all, json_string_value(name), json_true());
+        json_object_set(all, json_string_value(name), other);
     return write_chain(s, node, all, number, line);
 }
 
@@ -326,12 +345,14 @@ static enum status write_type(struct schema *s, const json_t *node, const char *
 
 static const char *implied_type(const json_t *node) {
     static const char *const words[][2] = {
-        {"properties", "object"}, {"additionalProperties", "object"},
-        {"required", "object"},   {"items", "array"},
-        {"prefixItems", "array"}, {"minItems", "array"},
-        {"maxItems", "array"},    {"pattern", "string"},
-        {"format", "string"},     {"minLength", "string"},
-        {"maxLength", "string"}};
+        {"properties", "object"},      {"additionalProperties", "object"},
+        {"required", "object"},        {"items", "array"},
+        {"prefixItems", "array"},      {"minItems", "array"},
+        {"maxItems", "array"},         {"pattern", "string"},
+        {"format", "string"},          {"minLength", "string"},
+        {"maxLength", "string"},       {"minimum", "number"},
+        {"maximum", "number"},         {"exclusiveMinimum", "number"},
+        {"exclusiveMaximum", "number"}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (json_object_get(node, words[i][0])) return words[i][1];
     return NULL;
@@ -364,12 +385,12 @@ static void warn_of_words(const struct schema *s, const json_t *node) {
                                         "multipleOf",
                                         "minProperties",
                                         "maxProperties",
+                                        "dependencies",
                                         "dependentRequired",
+                                        "dependentSchemas",
                                         "propertyNames",
                                         "$dynamicRef"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (json_object_get(node, words[i]) && s->log)
-            log_line(s->log, LOG_WARN, "schema: %s is not obeyed", words[i]);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) warn_of(s, node, words[i]);
 }
 
 // An empty schema that s owns, or NULL.

@@ -125,6 +125,11 @@ static void edges_are_exact(void **state) {
          {"{}", "{\"a\":1}", "{\"abc\":1,\"\":2}", "{\"ab\":null,\"b\":1}"},
          {"{\"ab\":1}", "{\"a\":null}", "{\"\\u0061b\":1}"}},
         {"{\"required\":[\"x\"]}", {"{\"x\":[1,{}]}"}, {"{}"}},
+        {"{\"required\":[\"x\"],\"additionalProperties\":{\"type\":\"integer\"}}",
+         {"{\"x\":1}", "{\"x\":1,\"y\":2}"},
+         {"{\"x\":null}", "{}", "{\"x\":1,\"y\":null}"}},
+        {"{\"minimum\":5}", {"5", "6.5"}, {"4", "4.9", "-5", "0"}},
+        {"{\"exclusiveMaximum\":5}", {"4", "-4.5"}, {"5", "6"}},
         {"{\"$ref\":\"#/$defs/l\",\"$defs\":{\"l\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/"
          "$defs/l\"}}}}",
          {"[]", "[[],[[]]]"},
@@ -438,6 +443,41 @@ static void what_is_no_schema_is_refused(void **state) {
     }
 }
 
+// Counts the warnings; each names the word that is not obeyed.
+static void count_warning(void *context, enum log_level level, const char *text) {
+    assert_int_equal(level, LOG_WARN);
+    assert_non_null(strstr(text, " is not obeyed"));
+    ++*(int *)context;
+}
+
+static void what_is_not_obeyed_is_told(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema;
+        int n;
+    } cases[] = {
+        {"{\"uniqueItems\":true}", 1},
+        {"{\"pattern\":\"^a+$\",\"maxLength\":3}", 1},
+        {"{\"pattern\":\"^a+$\",\"minLength\":3,\"format\":\"date\"}", 2},
+        {"{\"format\":\"date\",\"maxLength\":3}", 1},
+        {"{\"format\":\"email\"}", 1},
+        {"{\"type\":\"object\",\"dependentSchemas\":{}}", 1},
+        {"{\"format\":\"uuid\"}", 0},
+        {"{\"type\":\"integer\",\"format\":\"int32\"}", 0},
+        {"{\"type\":\"string\",\"maxLength\":3}", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *schema = cases[i].schema;
+        char *text;
+        int n = 0;
+        struct err e;
+        const struct log log = {.level = LOG_WARN, .tell = count_warning, .context = &n};
+        assert_int_equal(grammar_from_schema(&text, schema, strlen(schema), &log, &e), OK);
+        if (n != cases[i].n) fail_msg("%s: %d warnings", schema, n);
+        mem_free(text);
+    }
+}
+
 static void nesting_has_a_limit(void **state) {
     (void)state;
     char schema[8192] = "", *text;
@@ -480,6 +520,7 @@ int main(void) {
         cmocka_unit_test(numbers_keep_to_their_bounds),
         cmocka_unit_test(integers_keep_to_their_bounds),
         cmocka_unit_test(what_is_no_schema_is_refused),
+        cmocka_unit_test(what_is_not_obeyed_is_told),
         cmocka_unit_test(nesting_has_a_limit),
         cmocka_unit_test(refused_allocations_are_errors),
     };
