@@ -8,9 +8,24 @@ enum { DEPTH_MOST = 32, CHOICES_MOST = 64 };
 
 // ---- References ---------------------------------------------------------------------------------
 
-// Turns ~1 and ~0 of a part of a path into a slash and a tilde.
+static int hex_digit(char c) {
+    static const char digits[] = "0123456789abcdef";
+    const char *found = c ? strchr(digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) : NULL;
+    return found ? (int)(found - digits) : -1;
+}
+
+// Turns the escapes of a part of a path into what they stand for: those of an address, %3C for <,
+// then ~1 for a slash and ~0 for a tilde.
 static void read_escapes(char *part) {
     char *to = part;
+    for (const char *from = part; *from; from++) {
+        const int high = *from == '%' ? hex_digit(from[1]) : -1;
+        const int low = high >= 0 ? hex_digit(from[2]) : -1;
+        *to++ = low >= 0 ? (char)(16 * high + low) : *from;
+        from += low >= 0 ? 2 : 0;
+    }
+    *to = 0;
+    to = part;
     for (const char *from = part; *from; from++) {
         const bool escaped = from[0] == '~' && (from[1] == '0' || from[1] == '1');
         *to++ = !escaped ? *from : *++from == '1' ? '/' : '~';

@@ -162,6 +162,17 @@ static void edges_are_exact(void **state) {
     check_edges(cases, sizeof cases / sizeof *cases);
 }
 
+static void references_may_be_percent_encoded(void **state) {
+    (void)state;
+    static const struct edges cases[] = {
+        {"{\"$ref\":\"#/$defs/a%3cb%3E%7E0%25\",\"$defs\":{\"a<b>~%\":{\"type\":\"null\"}}}",
+         {"null"},
+         {"1"}},
+        {"{\"$ref\":\"#/$defs/100%\",\"$defs\":{\"100%\":{\"type\":\"null\"}}}", {"null"}, {"1"}},
+    };
+    check_edges(cases, sizeof cases / sizeof *cases);
+}
+
 // allOf, and words beside anyOf, oneOf and $ref, all hold.
 static void all_words_of_a_schema_hold(void **state) {
     (void)state;
@@ -512,6 +523,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_those_that_jsonschema_takes),
         cmocka_unit_test(edges_are_exact),
+        cmocka_unit_test(references_may_be_percent_encoded),
         cmocka_unit_test(all_words_of_a_schema_hold),
         cmocka_unit_test(sets_of_patterns_are_exact),
         cmocka_unit_test(tuples_of_earlier_drafts_are_read),
