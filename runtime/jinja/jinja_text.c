@@ -235,8 +235,8 @@ struct jinja_value jinja_text_indent(struct jinja_heap *h, struct jinja_text tex
             at < text.length ? memchr(text.bytes + at, '\n', text.length - at) : NULL;
         const size_t end = newline ? (size_t)(newline - text.bytes) : text.length;
         const struct jinja_text line = jinja_text_part(text, at, end - at);
-        const bool empty = jinja_text_trim(h, line, NULL, JINJA_BOTH).length == 0;
-        for (int64_t i = 0; i < width && indents && (blank || !empty) && !jinja_failed(h); i++)
+        const bool fills = at == 0 || blank || line.length > 0; // the first line, even an empty one
+        for (int64_t i = 0; i < width && indents && fills && !jinja_failed(h); i++)
             jinja_builder_put(h, &b, " ", false);
         jinja_builder_add(h, &b, jinja_text_part(text, at, end - at + (newline != NULL)));
         if (!newline) break;

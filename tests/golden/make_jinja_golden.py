@@ -191,6 +191,7 @@ SNIPPETS = r"""
 {{ 'a-b-c' | replace('-', '+') }} {{ 'a-b-c' | replace('-', '', 1) }} {{ 'abc' | replace('', '.') }} {{ 12 | string + '3' }} {{ 'x' | safe }}
 {{ '<' | safe + '<&>"\'é' }} {{ '<' + '>' | safe + 'a' }} {{ '<' | safe ~ '<' }} {{ (('<' | safe) + '' | trim)[:1] + '<' }} {{ '' + ('' | safe) + '<' }} {{ 1 | safe + '&' }}
 {{ '1\n2\n\n3' | indent(2) }} {{ '1\n2\n\n3' | indent(2, true) }} {{ '1\n\n3' | indent(2, blank=true) }} {{ 'a\n' | indent }}|
+{{ 'a\n  \n\nb\n \t' | indent(2) }} {{ 'a\n  \n' | indent(1, true) }} {{ ' \nb' | indent(3, first=true) }} {{ '' | indent(2, true) }} {{ '\nb' | indent(2, true) }} {{ 'a\n \n' | indent(2, blank=true) }}|
 {{ '12' | int }} {{ 'x' | int }} {{ 'x' | int(7) }} {{ 3.9 | int }} {{ '3.9' | int }} {{ '2.5' | float }} {{ 'x' | float }} {{ -3 | abs }} {{ (-3) | abs }} {{ 2.567 | round(1) }}
 {{ nothing | default('x') }} {{ '' | default('x') }}|{{ '' | default('x', true) }} {{ none | default('x') }} {{ none | d('x', boolean=true) }} {{ 0 | default(1) }}
 {{ d | items | list }} {{ nothing | items | list }} {{ l | map('upper') | list }} {{ [{'a': {'b': 1}}, {}] | map(attribute='a.b', default=0) | list }} {{ l | map('replace', 'a', 'z') | join }}
