@@ -31,19 +31,33 @@ static const struct {
 
 // ---- Comparisons --------------------------------------------------------------------------------
 
-enum comparison { EQUAL, UNEQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL, INSIDE };
+enum comparison { EQUAL, UNEQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL, INSIDE, SAME };
 
 static const struct {
     const char *name;
     enum comparison comparison;
 } COMPARISONS[] = {
     {"==", EQUAL},         {"eq", EQUAL},
-    {"equalto", EQUAL},    {"sameas", EQUAL},
-    {"ne", UNEQUAL},       {"lt", LESS},
-    {"lessthan", LESS},    {"le", LESS_EQUAL},
+    {"equalto", EQUAL},    {"sameas", SAME},
+    {"!=", UNEQUAL},       {"ne", UNEQUAL},
+    {"<", LESS},           {"lt", LESS},
+    {"lessthan", LESS},    {"<=", LESS_EQUAL},
+    {"le", LESS_EQUAL},    {">", GREATER},
     {"gt", GREATER},       {"greaterthan", GREATER},
-    {"ge", GREATER_EQUAL}, {"in", INSIDE},
+    {">=", GREATER_EQUAL}, {"ge", GREATER_EQUAL},
+    {"in", INSIDE},
 };
+
+// True if both are the same object of Python, of which there is one for each number and text here.
+static bool is_same(struct jinja_heap *h, struct jinja_value a, struct jinja_value b) {
+    if (a.kind != b.kind) return false;
+    switch (a.kind) {
+    case JINJA_LIST:
+    case JINJA_TUPLE: return a.list == b.list;
+    case JINJA_DICT: return a.dict == b.dict;
+    default: return jinja_equal(h, a, b);
+    }
+}
 
 static bool compare(struct jinja_heap *h, enum comparison how, struct jinja_value a,
                     struct jinja_value b) {
@@ -55,6 +69,7 @@ static bool compare(struct jinja_heap *h, enum comparison how, struct jinja_valu
     case GREATER: return jinja_compare(h, a, b) > 0;
     case GREATER_EQUAL: return jinja_compare(h, a, b) >= 0;
     case INSIDE: return jinja_contains(h, b, a);
+    case SAME: return is_same(h, a, b);
     }
     return false;
 }

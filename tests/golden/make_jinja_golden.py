@@ -200,6 +200,8 @@ SNIPPETS = r"""
 {{ d is mapping }} {{ l is mapping }} {{ l is iterable }} {{ s is iterable }} {{ 1 is iterable }} {{ s is sequence }} {{ d is sequence }} {{ 1 is sequence }} {{ nothing is iterable }}
 {{ nothing is defined }} {{ d is defined }} {{ nothing is undefined }} {{ none is none }} {{ d is not none }} {{ s is string }} {{ 1 is string }} {{ true is boolean }} {{ 1 is boolean }}
 {{ true is true }} {{ 1 is true }} {{ false is false }} {{ 1 is number }} {{ true is number }} {{ 1.5 is number }} {{ 1 is integer }} {{ true is integer }} {{ 1.0 is float }} {{ range is callable }}
+{{ 1 is sameas true }} {{ true is sameas true }} {{ none is sameas none }} {{ 0 is sameas false }} {{ 1.0 is sameas 1 }} {{ d is sameas d }} {{ [1] is sameas [1] }} {{ l is sameas(l) }} {{ nothing is sameas none }}
+{{ [1, 2, 3] | select('>', 1) | list }} {{ [1, 2, 3] | select('<=', 2) | list }} {{ [1, 2, 3] | reject('>=', 2) | list }} {{ [1, 2] | select('<', 2) | list }} {{ [{'r': 's'}, {'r': 'u'}] | selectattr('r', '!=', 's') | list }} {{ [{'r': 's'}] | rejectattr('r', '==', 's') | list }}
 {{ 1 is eq 1 }} {{ 1 is equalto 2 }} {{ 'a' is in ['a'] }} {{ 4 is divisibleby 2 }} {{ 3 is odd }} {{ 3 is even }} {{ 'A' is upper }} {{ 2 is gt 1 }} {{ not d is defined }}
 {{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a,b,c'.split(',', 1) }} {{ ' a b  c '.split(none, 1) }} {{ ''.split() }} {{ ''.split(',') }} {{ 'a::b'.split('::')[-1] }} {{ 'a,b,c'.rsplit(',', 1) }}
 {{ '  x '.strip() }}|{{ '  x '.lstrip() }}|{{ '  x '.rstrip() }}|{{ 'xxaxx'.strip('x') }} {{ 'abcba'.lstrip('ab') }} {{ '　é　'.strip() }} {{ 'éxé'.strip('é') }}
