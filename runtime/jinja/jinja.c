@@ -16,13 +16,16 @@ static void run_body(struct jinja_run *run, const struct jinja_node *node);
 
 // ---- Assigning ----------------------------------------------------------------------------------
 
+static void assign(struct jinja_run *run, const struct jinja_node *target,
+                   struct jinja_value value);
+
 static void assign_tuple(struct jinja_run *run, const struct jinja_node *target,
                          struct jinja_value value) {
     const struct jinja_list *items = jinja_items(run->heap, value);
     uint32_t i = 0;
     const struct jinja_node *name = target->list;
     for (; items && name && i < items->count; name = name->next, i++)
-        jinja_assign(run, name->name, items->items[i]);
+        assign(run, name, items->items[i]);
     if (items && (name || i < items->count))
         jinja_fail(run->heap, "%u values do not fit the names they are set to", items->count);
 }
@@ -109,15 +112,17 @@ static void run_items(struct jinja_run *run, const struct jinja_node *node,
 
 static void run_for(struct jinja_run *run, const struct jinja_node *node) {
     const struct jinja_value v = jinja_eval(run, node->b);
+    struct jinja_scope *before = run->scope;
     const struct jinja_list *list = jinja_items(run->heap, v);
     if (list && node->c) list = select_items(run, node, list);
     struct jinja_loop *loop = jinja_heap_take(run->heap, sizeof *loop);
     if (!list || !loop) return;
     loop->list = list;
-    if (list->count == 0)
-        run_body(run, node->list);
-    else
+    if (list->count > 0)
         run_items(run, node, loop);
+    else if (jinja_scope_push(run, before))
+        run_body(run, node->list);
+    run->scope = before;
 }
 
 // ---- Macros -------------------------------------------------------------------------------------

@@ -47,15 +47,33 @@ static struct jinja_value strftime_now(struct jinja_heap *h, const struct tm *no
     return jinja_of_text(jinja_text(out, length, false));
 }
 
+static void copy_dict(struct jinja_heap *h, struct jinja_value from, struct jinja_value to) {
+    for (uint32_t i = 0; !jinja_failed(h) && i < from.dict->count; i++)
+        jinja_dict_put(h, to, from.dict->pairs[i].key, from.dict->pairs[i].value);
+}
+
+// Makes pairs of a list of lists of two.
+static void copy_list(struct jinja_heap *h, struct jinja_value from, struct jinja_value to) {
+    const struct jinja_list *list = jinja_items(h, from);
+    for (uint32_t i = 0; list && i < list->count && !jinja_failed(h); i++) {
+        const struct jinja_list *pair = jinja_items(h, list->items[i]);
+        if (pair && pair->count == 2)
+            jinja_dict_put(h, to, pair->items[0], pair->items[1]);
+        else
+            jinja_fail(h, "an item of a dict is no pair");
+    }
+}
+
 static struct jinja_value copy_pairs(struct jinja_heap *h, const struct jinja_arguments *a,
                                      enum jinja_kind kind) {
     const struct jinja_value out = jinja_dict_new(h, kind);
-    const struct jinja_value first = jinja_argument(h, a, 0, "", jinja_none());
-    const struct jinja_value parts[] = {first.kind == JINJA_DICT ? first : a->named, a->named};
-    for (int part = 0; part < 2; part++)
-        for (uint32_t i = 0; !jinja_failed(h) && i < parts[part].dict->count; i++)
-            jinja_dict_put(h, out, parts[part].dict->pairs[i].key,
-                           parts[part].dict->pairs[i].value);
+    const struct jinja_value first = jinja_argument(h, a, 0, "", a->named);
+    if (jinja_failed(h)) return out;
+    if (first.kind == JINJA_DICT)
+        copy_dict(h, first, out);
+    else
+        copy_list(h, first, out);
+    copy_dict(h, a->named, out);
     return out;
 }
 

@@ -213,6 +213,8 @@ SNIPPETS = r"""
 {% for x in range(10) if x % 2 %}{{ x }}{{ loop.last }}{% endfor %} {% for x in range(5) %}{% if x == 1 %}{% continue %}{% endif %}{% if x == 3 %}{% break %}{% endif %}{{ x }}{% endfor %} {% for x in nothing %}{% endfor %}|
 {% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = x + i %}{{ x }} {% endfor %}{{ x }} {% if true %}{% set x = 9 %}{% endif %}{{ x }}
 {% set ns = namespace(a=1, b='x') %}{% for i in [1, 2] %}{% set ns.a = ns.a + i %}{% endfor %}{{ ns.a }}{{ ns.b }} {% set a, b = 1, 2 %}{{ a + b }} {% set t = (1, 2) %}{{ t }}
+{% set ns = namespace(a=1, b=2) %}{% set ns.a, ns.b = 3, 4 %}{{ ns.a }}{{ ns.b }}{{ a }} {% set x, ns.a = [5, 6] %}{{ x }}{{ ns.a }} {% for x in z %}{% else %}{% set w = 5 %}{{ w }}{% endfor %}{{ w }}|
+{% set d2 = dict(d.items(), z=1) %}{{ d2.b }}{{ d2.z }} {{ dict([('a', 1), ['b', 2]]) }} {{ dict([]) }} {{ dict(['xy']) }} {{ dict(d, b=3).b }} {% set ns = namespace([('k', 7)]) %}{{ ns.k }}
 {% set x %}a{{ 1 }}b{% endset %}{{ x }} {% set x | upper %}abc{% endset %}{{ x }} {% filter upper %}a{{ 'b' }}{% endfilter %} {% filter trim | upper %} q {% endfilter %}|
 {% macro f(a, b=2, c=none) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(1) }} {{ f(1, 3) }} {{ f(a=4, c=5) }} {{ f() }} {{ f(1) | length }}
 {% macro fact(n) %}{% if n > 1 %}{{ n }}*{{ fact(n - 1) }}{% else %}1{% endif %}{% endmacro %}{{ fact(5) }} {% set y = 1 %}{% macro g() %}{{ y }}{{ q }}{% endmacro %}{% set q = 2 %}{{ g() }}{% for q in [7] %}{{ g() }}{% endfor %}

@@ -250,6 +250,8 @@ static void check_errors(void **state) {
         {"{{ 'x'.split('') }}", "empty separator"},
         {"{{ [1].pop(4) }}", "outside"},
         {"{{ l[::0] }}", "step 0"},
+        {"{{ dict([[1]]) }}", "no pair"},
+        {"{{ dict(1) }}", "cannot be iterated"},
         {"{% macro f() %}{% endmacro %}{{ f(1) }}", "more arguments"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
