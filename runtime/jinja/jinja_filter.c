@@ -4,13 +4,18 @@
 #include "runtime/jinja/jinja_access.h"
 #include "runtime/jinja/jinja_json.h"
 #include "runtime/jinja/jinja_method.h"
+#include "runtime/jinja/jinja_operator.h"
 #include "runtime/jinja/jinja_test.h"
 #include "runtime/jinja/jinja_text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { DIGITS_MOST = 64 };
 
 static const struct jinja_value UNDEFINED = {.kind = JINJA_UNDEFINED};
 
@@ -115,29 +120,63 @@ static struct jinja_value filter_join(struct jinja_heap *h, struct jinja_value v
 
 // ---- Numbers ------------------------------------------------------------------------------------
 
-// Reads a number that takes up all of the text but white space.
+// Copies a text without the white space around it and single _ between digits, which Python takes.
+// False if it is no text, or longer than any number.
+static bool copy_digits(struct jinja_heap *h, struct jinja_value v, char out[DIGITS_MOST]) {
+    size_t n = 0;
+    if (v.kind != JINJA_TEXT) return false;
+    const struct jinja_text text = jinja_text_trim(h, v.text, NULL, JINJA_BOTH);
+    if (text.length == 0 || text.length >= DIGITS_MOST) return false;
+    for (size_t i = 0; i < text.length; i++) {
+        const bool between = i > 0 && i + 1 < text.length && isalnum((uint8_t)text.bytes[i - 1]) &&
+                             isalnum((uint8_t)text.bytes[i + 1]);
+        if (text.bytes[i] != '_' || !between) out[n++] = text.bytes[i];
+    }
+    out[n] = 0;
+    return true;
+}
+
+// Reads a number that takes up all of the text but white space. It is decimal, inf or nan.
 static bool parse_number(struct jinja_heap *h, struct jinja_value v, double *out) {
-    char digits[64] = "";
+    char digits[DIGITS_MOST];
     if (jinja_is_number(v)) {
         *out = jinja_number(v);
         return true;
     }
-    if (v.kind != JINJA_TEXT) return false;
-    const struct jinja_text text = jinja_text_trim(h, v.text, NULL, JINJA_BOTH);
-    if (text.length == 0 || text.length >= sizeof digits) return false;
-    memcpy(digits, text.bytes, text.length);
+    if (!copy_digits(h, v, digits) || strpbrk(digits, "xX(")) return false;
     char *end;
     *out = strtod(digits, &end);
-    return !*end && end == digits + text.length;
+    return !*end && end > digits;
+}
+
+// Reads a whole number that takes up all of the text, in base 2 to 36, or 0: by its first digits.
+static bool parse_whole(struct jinja_heap *h, struct jinja_value v, int64_t base, int64_t *out) {
+    char digits[DIGITS_MOST], *end;
+    if (base < 0 || base == 1 || base > 36 || !copy_digits(h, v, digits)) return false;
+    const size_t sign = *digits == '-' || *digits == '+';
+    const char low = digits[sign] == '0' ? (char)(digits[sign + 1] | 0x20) : 0;
+    const int64_t named = low == 'x' ? 16 : low == 'o' ? 8 : low == 'b' ? 2 : 0;
+    const bool prefix = named && (base == named || base == 0);
+    if (prefix) memmove(digits + sign, digits + sign + 2, strlen(digits + sign + 2) + 1);
+    if (!isalnum((uint8_t)digits[sign])) return false;
+    errno = 0;
+    *out = strtoll(digits, &end, prefix ? (int)named : base == 0 ? 10 : (int)base);
+    if (errno == ERANGE) jinja_fail(h, "a number is too large");
+    return !*end;
 }
 
 static struct jinja_value filter_int(struct jinja_heap *h, struct jinja_value v,
                                      const struct jinja_arguments *a) {
     double number;
+    int64_t whole;
+    const int64_t base = jinja_argument_int(h, a, 1, "base", 10);
     if (v.kind == JINJA_INT) return v;
-    if (!parse_number(h, v, &number) || !(fabs(number) < 9e15))
+    if (parse_whole(h, v, base, &whole)) return jinja_int(whole);
+    if (!parse_number(h, v, &number) || isnan(number) || isinf(number))
         return jinja_argument(h, a, 0, "default", jinja_int(0));
-    return jinja_int((int64_t)number);
+    if (fabs(number) < 9.2e18) return jinja_int((int64_t)number);
+    jinja_fail(h, "a number is too large");
+    return UNDEFINED;
 }
 
 static struct jinja_value filter_float(struct jinja_heap *h, struct jinja_value v,
@@ -157,12 +196,36 @@ static struct jinja_value filter_abs(struct jinja_heap *h, struct jinja_value v,
     return jinja_failed(h) ? UNDEFINED : jinja_int(v.whole < 0 ? -v.whole : v.whole);
 }
 
+// The number next to v of so many decimals, an even last digit where two are as near.
+static double round_even(double v, int64_t digits) {
+    char text[400];
+    if (digits < -22) return 0;
+    if (digits < 0) {
+        const double scale = pow(10, -(double)digits);
+        return rint(v / scale) * scale;
+    }
+    if (digits > 22 || fabs(v) > 1e22) return v; // a double has no such decimals to round
+    snprintf(text, sizeof text, "%.*f", (int)digits, v);
+    return strtod(text, NULL);
+}
+
 static struct jinja_value filter_round(struct jinja_heap *h, struct jinja_value v,
                                        const struct jinja_arguments *a) {
     const int64_t digits = jinja_argument_int(h, a, 0, "precision", 0);
+    const struct jinja_text method =
+        jinja_str(h, jinja_argument(h, a, 1, "method", jinja_literal("common"))).text;
+    const bool up = jinja_text_equal(method, "ceil"), down = jinja_text_equal(method, "floor");
     if (!jinja_is_number(v)) jinja_fail(h, "%s cannot be rounded", jinja_kind_name(v.kind));
-    const double scale = pow(10, (double)digits);
-    return jinja_failed(h) ? UNDEFINED : jinja_float(rint(jinja_number(v) * scale) / scale);
+    if (!up && !down && !jinja_text_equal(method, "common"))
+        jinja_fail(h, "a number is rounded by common, ceil or floor");
+    if (jinja_failed(h)) return UNDEFINED;
+    const double scale = pow(10, (double)digits), number = jinja_number(v);
+    if (up || down) return jinja_float((up ? ceil(number * scale) : floor(number * scale)) / scale);
+    if (v.kind == JINJA_FLOAT) return jinja_float(round_even(number, digits));
+    if (digits >= 0) return jinja_int(v.kind == JINJA_INT ? v.whole : v.truth);
+    const double rounded = round_even(number, digits);
+    if (fabs(rounded) >= 9.2e18) jinja_fail(h, "a number is too large");
+    return jinja_failed(h) ? UNDEFINED : jinja_int((int64_t)rounded);
 }
 
 // ---- Any value ----------------------------------------------------------------------------------
@@ -228,21 +291,16 @@ static struct jinja_value filter_reverse(struct jinja_heap *h, struct jinja_valu
 
 static struct jinja_value filter_sum(struct jinja_heap *h, struct jinja_value v,
                                      const struct jinja_arguments *a) {
+    const struct jinja_value path = jinja_argument(h, a, 0, "attribute", jinja_none());
     const struct jinja_list *list = jinja_items(h, v);
-    int64_t whole = 0;
-    double real = 0;
-    bool is_real = false;
-    (void)a;
+    struct jinja_value sum = jinja_argument(h, a, 1, "start", jinja_int(0));
+    if (sum.kind == JINJA_TEXT) jinja_fail(h, "sum() adds no texts");
     for (uint32_t i = 0; list && i < list->count && !jinja_failed(h); i++) {
-        const struct jinja_value item = list->items[i];
-        if (!jinja_is_number(item)) jinja_fail(h, "sum() adds numbers only");
-        is_real |= item.kind == JINJA_FLOAT;
-        real += jinja_number(item);
-        const int64_t more =
-            item.kind == JINJA_INT ? item.whole : item.kind == JINJA_BOOL && item.truth;
-        if (__builtin_add_overflow(whole, more, &whole)) jinja_fail(h, "a number is too large");
+        struct jinja_value item = list->items[i];
+        if (path.kind != JINJA_NONE) item = jinja_path(h, item, path);
+        sum = jinja_operate(h, jinja_text("+", 1, false), sum, item);
     }
-    return is_real ? jinja_float(real) : jinja_int(whole);
+    return jinja_failed(h) ? UNDEFINED : sum;
 }
 
 // The items of what map, select and reject work on: none of what is false, also of None.

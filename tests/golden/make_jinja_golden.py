@@ -193,6 +193,10 @@ SNIPPETS = r"""
 {{ '1\n2\n\n3' | indent(2) }} {{ '1\n2\n\n3' | indent(2, true) }} {{ '1\n\n3' | indent(2, blank=true) }} {{ 'a\n' | indent }}|
 {{ 'a\n  \n\nb\n \t' | indent(2) }} {{ 'a\n  \n' | indent(1, true) }} {{ ' \nb' | indent(3, first=true) }} {{ '' | indent(2, true) }} {{ '\nb' | indent(2, true) }} {{ 'a\n \n' | indent(2, blank=true) }}|
 {{ '12' | int }} {{ 'x' | int }} {{ 'x' | int(7) }} {{ 3.9 | int }} {{ '3.9' | int }} {{ '2.5' | float }} {{ 'x' | float }} {{ -3 | abs }} {{ (-3) | abs }} {{ 2.567 | round(1) }}
+{{ 2.4 | round(0, 'ceil') }} {{ 2.6 | round(method='floor') | int }} {{ 2.675 | round(2) }} {{ 5 | round }} {{ 1250 | round(-2) }} {{ 0.5 | round }} {{ 1.5 | round }} {{ -2.5 | round }} {{ 12.3 | round(-1) }} {{ 1e300 | round(2) }} {{ 7 | round(0, 'ceil') }} {{ true | round }} {{ 7 | round(-99) }} {{ 7.5 | round(-999) }}
+{{ '0x1F' | int }} {{ '1_000' | int }} {{ '12345678901234567' | int }} {{ 1e16 | int }} {{ '+5' | int }} {{ 'inf' | int }} {{ true | int }} {{ none | int }} {{ 'ff' | int(0, 16) }} {{ '0b11' | int(base=2) }} {{ '0x1f' | int(base=0) }} {{ '-0x1f' | int(0, 16) }} {{ '_1' | int }} {{ '- 1' | int }} {{ '1e3' | int }} {{ '' | int(4) }} {{ '0x' | int(5, 16) }} {{ '08' | int }}
+{{ '0x10' | float }} {{ '1_0.5' | float }} {{ 'nan(1)' | float }} {{ '-1e3' | float }} {{ '.5' | float }} {{ '5.' | float }} {{ '1e' | float }} {{ 'Infinity' | float }}
+{{ [1, 2, 3] | sum(start=10) }} {{ [{'a': 1}, {'a': 2.5}] | sum(attribute='a') }} {{ [{'a': {'b': 1}}] | sum('a.b') }} {{ [[1], [2]] | sum(start=[]) }} {{ [] | sum }} {{ [true, 1] | sum }}
 {{ nothing | default('x') }} {{ '' | default('x') }}|{{ '' | default('x', true) }} {{ none | default('x') }} {{ none | d('x', boolean=true) }} {{ 0 | default(1) }}
 {{ d | items | list }} {{ nothing | items | list }} {{ l | map('upper') | list }} {{ [{'a': {'b': 1}}, {}] | map(attribute='a.b', default=0) | list }} {{ l | map('replace', 'a', 'z') | join }}
 {{ [1, 0, none, 'x'] | select | list }} {{ [1, 0, none] | reject | list }} {{ [1, 2, 3] | select('odd') | list }} {{ [1, 2, 3] | reject('equalto', 2) | list }}

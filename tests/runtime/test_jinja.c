@@ -251,6 +251,9 @@ static void check_errors(void **state) {
         {"{{ [1].pop(4) }}", "outside"},
         {"{{ l[::0] }}", "step 0"},
         {"{{ dict([[1]]) }}", "no pair"},
+        {"{{ 9223372036854775807 | round(-1) }}", "too large"},
+        {"{{ '9223372036854775808' | int }}", "too large"},
+        {"{{ 1.5 | round(0, 'up') }}", "common, ceil or floor"},
         {"{{ dict(1) }}", "cannot be iterated"},
         {"{% macro f() %}{% endmacro %}{{ f(1) }}", "more arguments"},
     };
