@@ -1,6 +1,7 @@
 /* jinja_method.c: see jinja_method.h. */
 #include "runtime/jinja/jinja_method.h"
 
+#include "base/utf8.h"
 #include "runtime/jinja/jinja_json.h"
 #include "runtime/jinja/jinja_text.h"
 
@@ -52,15 +53,43 @@ static struct jinja_value text_splitlines(struct jinja_heap *h, struct jinja_val
     return jinja_text_lines(h, self.text);
 }
 
+// The byte where character i of the text begins; i counts from the end if it is negative.
+static size_t byte_of(struct jinja_heap *h, struct jinja_text text, int64_t i) {
+    size_t at = 0;
+    if (i < 0) i += jinja_text_count(h, text);
+    for (; i > 0 && at < text.length; i--) at += utf8_step(text.bytes + at, text.length - at);
+    jinja_heap_spend(h, at);
+    return at;
+}
+
+// The part of a text between the characters that arguments 1 and 2 name. *first: its first byte, or
+// -1 if there is no such part.
+static struct jinja_text window(struct jinja_heap *h, struct jinja_text text,
+                                const struct jinja_arguments *a, int64_t *first) {
+    const struct jinja_value none = jinja_none();
+    const struct jinja_value from = jinja_argument(h, a, 1, "start", none);
+    const struct jinja_value to = jinja_argument(h, a, 2, "end", none);
+    const size_t start =
+        from.kind == JINJA_NONE ? 0 : byte_of(h, text, jinja_argument_int(h, a, 1, "start", 0));
+    const size_t end = to.kind == JINJA_NONE
+                           ? text.length
+                           : byte_of(h, text, jinja_argument_int(h, a, 2, "end", 0));
+    const bool behind = from.kind == JINJA_INT && from.whole > jinja_text_count(h, text);
+    *first = start > end || behind ? -1 : (int64_t)start;
+    return *first < 0 ? jinja_text("", 0, false) : jinja_text_part(text, start, end - start);
+}
+
 typedef bool (*part_fn)(struct jinja_text text, struct jinja_text part);
 
 // The part may be a tuple, of which one must fit.
 static struct jinja_value has_part(struct jinja_heap *h, struct jinja_text self,
                                    const struct jinja_arguments *a, part_fn fits) {
     const struct jinja_value part = jinja_argument(h, a, 0, "prefix", (struct jinja_value){0});
+    int64_t first;
+    self = window(h, self, a, &first);
     if (part.kind != JINJA_TUPLE)
-        return jinja_bool(fits(self, jinja_argument_text(h, a, 0, "prefix")));
-    for (uint32_t i = 0; i < part.list->count; i++)
+        return jinja_bool(fits(self, jinja_argument_text(h, a, 0, "prefix")) && first >= 0);
+    for (uint32_t i = 0; i < part.list->count && first >= 0; i++)
         if (part.list->items[i].kind == JINJA_TEXT && fits(self, part.list->items[i].text))
             return jinja_bool(true);
     return jinja_bool(false);
@@ -98,17 +127,21 @@ static struct jinja_value text_replace(struct jinja_heap *h, struct jinja_value 
 static struct jinja_value text_find(struct jinja_heap *h, struct jinja_value self,
                                     const struct jinja_arguments *a) {
     const struct jinja_text part = jinja_argument_text(h, a, 0, "sub");
-    const int64_t at = jinja_text_find(h, self.text, part, 0);
-    if (part.length == 0 || at < 0) return jinja_int(part.length == 0 ? 0 : -1);
-    return jinja_int(jinja_text_count(h, jinja_text_part(self.text, 0, (size_t)at)));
+    int64_t first;
+    const struct jinja_text text = window(h, self.text, a, &first);
+    const int64_t at = part.length == 0 ? 0 : jinja_text_find(h, text, part, 0);
+    if (first < 0 || at < 0) return jinja_int(-1);
+    return jinja_int(jinja_text_count(h, jinja_text_part(self.text, 0, (size_t)(first + at))));
 }
 
 static struct jinja_value text_count(struct jinja_heap *h, struct jinja_value self,
                                      const struct jinja_arguments *a) {
     const struct jinja_text part = jinja_argument_text(h, a, 0, "sub");
-    int64_t n = 0;
-    if (part.length == 0) return jinja_int(jinja_text_count(h, self.text) + 1);
-    for (int64_t at = 0; (at = jinja_text_find(h, self.text, part, (size_t)at)) >= 0; n++)
+    int64_t n = 0, first;
+    const struct jinja_text text = window(h, self.text, a, &first);
+    if (first < 0) return jinja_int(0);
+    if (part.length == 0) return jinja_int(jinja_text_count(h, text) + 1);
+    for (int64_t at = 0; (at = jinja_text_find(h, text, part, (size_t)at)) >= 0; n++)
         at += part.length;
     return jinja_int(n);
 }
