@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 // ---- Numbers ------------------------------------------------------------------------------------
 
@@ -56,7 +57,7 @@ static bool escape_json(const char *in, size_t n, bool ascii, char out[16]) {
     const uint32_t code = utf8_code(in, n);
     if (name)
         snprintf(out, 16, "\\%c", letters[name - names]);
-    else if (n == 1 && (uint8_t)in[0] < 0x20)
+    else if (n == 1 && ((uint8_t)in[0] < 0x20 || (ascii && in[0] == 0x7f)))
         snprintf(out, 16, "\\u%04x", (unsigned)in[0]);
     else if (ascii && n > 1 && code >= 0x10000)
         snprintf(out, 16, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
@@ -68,18 +69,35 @@ static bool escape_json(const char *in, size_t n, bool ascii, char out[16]) {
     return true;
 }
 
-// Does the same as Python's repr in single or double quotes.
+// True for characters that Python's repr shows: letters, marks, digits, signs and the blank.
+static bool is_printable(uint32_t code) {
+    switch (utf8proc_category((int32_t)code)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP: return false;
+    case UTF8PROC_CATEGORY_ZS: return code == ' ';
+    default: return true;
+    }
+}
+
+// Does the same as Python's repr in single or double quotes; bytes that are no character stay.
 static bool escape_repr(const char *in, size_t n, char quote, char out[16]) {
     static const char names[] = "\\\n\r\t", letters[] = "\\nrt";
     const char *name = n == 1 && in[0] ? strchr(names, in[0]) : NULL;
+    const uint32_t code = utf8_code(in, n);
+    const bool is_bad = n == 1 && (uint8_t)in[0] >= 0x80;
     if (name)
         snprintf(out, 16, "\\%c", letters[name - names]);
     else if (n == 1 && in[0] == quote)
         snprintf(out, 16, "\\%c", quote);
-    else if (n == 1 && ((uint8_t)in[0] < 0x20 || in[0] == 0x7f))
-        snprintf(out, 16, "\\x%02x", (unsigned)in[0]);
-    else
+    else if (is_bad || is_printable(code))
         return false;
+    else
+        snprintf(out, 16, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
     return true;
 }
 

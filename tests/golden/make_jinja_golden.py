@@ -181,6 +181,7 @@ SNIPPETS = r"""
 {{ [1, 2, 3][1:] }} {{ [1, 2, 3][::-1] }} {{ (1, 2, 3)[:1] }} {{ [1, 2, 3][-9:2] }} {{ [1, 2, 3][::2] }} {{ range(5)[1:3] | list }}
 {{ "a\tb\n\"\'\\ \x41\u00e9\U0001F600 \q" }} {{ 'con' 'cat' "ed" }} {{ 'é' | length }}
 {{ [] }} {{ () }} {{ {} }} {{ [1, [2, [none]]] }} {{ {'a': {'b': [true]}} }} {{ ["it's", 'say "x"', 'both \' "', 'é\n'] }}
+{{ ['a\u200db\u00a0c', '\u00ad\u2028\ufeff', '\u3000é', '\U0001F600\u200d', '\U000E0061', '\x7f\x85', '\ue000'] }} {{ {'\u200b': 1} }} {{ 'a\x7fb\u2028' | tojson }} {{ 'a\x7fb\u2028' | tojson(ensure_ascii=true) }}
 {{ d }} {{ d | tojson }} {{ d | tojson(indent=2) }} {{ [] | tojson(indent=2) }} {{ {} | tojson }} {{ 'é\n"\\/<>&' | tojson }} {{ 1.0 | tojson }}
 {{ d | tojson(sort_keys=true) }} {{ d | tojson(separators=(',', ':')) }} {{ 'é😀' | tojson(ensure_ascii=true) }} {{ '{"a": [1, 2.5, null]}' | from_json }}
 {{ l | sort }} {{ l | sort(reverse=true) }} {{ l | sort(case_sensitive=true) }} {{ d | dictsort }} {{ [3, 1, 2] | sort }} {{ [d, {'b': 1}] | sort(attribute='b') | map(attribute='b') | list }}
