@@ -49,8 +49,8 @@ static struct jinja_value text_rsplit(struct jinja_heap *h, struct jinja_value s
 }
 static struct jinja_value text_splitlines(struct jinja_heap *h, struct jinja_value self,
                                           const struct jinja_arguments *a) {
-    (void)a;
-    return jinja_text_lines(h, self.text);
+    return jinja_text_lines(h, self.text,
+                            jinja_is_true(jinja_argument(h, a, 0, "keepends", jinja_bool(false))));
 }
 
 // The byte where character i of the text begins; i counts from the end if it is negative.

@@ -147,16 +147,25 @@ struct jinja_value jinja_text_split(struct jinja_heap *h, struct jinja_text text
     return out;
 }
 
-struct jinja_value jinja_text_lines(struct jinja_heap *h, struct jinja_text text) {
+// The bytes of the end of a line at in, of which length are left; 0: there is none.
+static size_t line_end(const char *in, size_t length) {
+    static const uint32_t ends[] = {'\n', '\r', '\v', '\f', 0x1c, 0x1d, 0x1e, 0x85, 0x2028, 0x2029};
+    const size_t n = utf8_step(in, length);
+    if (n == 1 && (uint8_t)in[0] >= 0x80) return 0;
+    if (in[0] == '\r' && length > 1 && in[1] == '\n') return 2;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (utf8_code(in, n) == ends[i]) return n;
+    return 0;
+}
+
+struct jinja_value jinja_text_lines(struct jinja_heap *h, struct jinja_text text, bool keeps) {
     const struct jinja_value out = jinja_list_new(h, JINJA_LIST);
     size_t first = 0;
-    for (size_t at = 0; at < text.length && jinja_heap_spend(h, 1); at++) {
-        const bool pair =
-            text.bytes[at] == '\r' && at + 1 < text.length && text.bytes[at + 1] == '\n';
-        if (text.bytes[at] != '\n' && text.bytes[at] != '\r') continue;
-        add_part(h, out, text, first, at);
-        at += pair;
-        first = at + 1;
+    for (size_t at = 0; at < text.length && jinja_heap_spend(h, 4);) {
+        const size_t end = line_end(text.bytes + at, text.length - at);
+        if (end) add_part(h, out, text, first, keeps ? at + end : at);
+        at += end ? end : utf8_step(text.bytes + at, text.length - at);
+        if (end) first = at;
     }
     if (first < text.length) add_part(h, out, text, first, text.length);
     return out;

@@ -38,7 +38,8 @@ struct jinja_value jinja_text_split(struct jinja_heap *h, struct jinja_text text
 // With entities of HTML for <, >, &, " and '.
 struct jinja_text jinja_text_escape(struct jinja_heap *h, struct jinja_text text);
 
-struct jinja_value jinja_text_lines(struct jinja_heap *h, struct jinja_text text);
+// The lines, at the ends that Python knows, with them where keeps is true.
+struct jinja_value jinja_text_lines(struct jinja_heap *h, struct jinja_text text, bool keeps);
 
 struct jinja_value jinja_text_letters(struct jinja_heap *h, struct jinja_text text,
                                       enum jinja_letters letters);
