@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { SCHEMA_DEPTH_MOST = 4 };
+
 // DeepSeek writes its marks with these letters.
 #define BAR "\xef\xbd\x9c"
 #define LOW "\xe2\x96\x81"
@@ -410,6 +412,44 @@ static bool is_string(const json_t *schema) {
     return type && strcmp(type, "string") == 0;
 }
 
+#define KIND(type) (1u << (type))
+
+static unsigned kind_of_type(const json_t *type) {
+    static const struct {
+        const char *name;
+        unsigned kinds;
+    } types[] = {
+        {"string", KIND(JSON_STRING)}, {"integer", KIND(JSON_INTEGER)},
+        {"object", KIND(JSON_OBJECT)}, {"number", KIND(JSON_INTEGER) | KIND(JSON_REAL)},
+        {"array", KIND(JSON_ARRAY)},   {"boolean", KIND(JSON_TRUE) | KIND(JSON_FALSE)},
+        {"null", KIND(JSON_NULL)},
+    };
+    const char *name = json_string_value(type);
+    for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, name) == 0) return types[i].kinds;
+    return 0;
+}
+
+// The kinds that a schema allows by its type, its values or its choices; 0: it does not say.
+static unsigned kinds_of(const json_t *schema, int depth) {
+    static const char *const lists[] = {"type", "enum", "anyOf", "oneOf"};
+    const json_t *constant = json_object_get(schema, "const");
+    const json_t *list = NULL, *one;
+    unsigned all = kind_of_type(json_object_get(schema, "type"));
+    size_t word = 0, i;
+    if (all || depth == 0) return all;
+    if (constant) return KIND(json_typeof(constant));
+    while (word < 4 && !json_is_array(list = json_object_get(schema, lists[word]))) word++;
+    json_array_foreach(word < 4 ? list : NULL, i, one) {
+        const unsigned kinds = word == 0   ? kind_of_type(one)
+                               : word == 1 ? KIND(json_typeof(one))
+                                           : kinds_of(one, depth - 1);
+        if (kinds == 0) return 0;
+        all |= kinds;
+    }
+    return all;
+}
+
 static bool read_key(struct chat_calls *c, struct reader *r) {
     const bool pairs = c->marks->shape == CALL_PAIRS;
     struct span key;
@@ -434,7 +474,9 @@ static bool key_step(struct chat_calls *c) {
         emit_arguments(c, c->n_arguments++ ? ", " : "");
         emit_string(c, c->key, strlen(c->key));
         emit_arguments(c, ": ");
-        c->is_text = is_string(chat_tools_argument(c->tools, c->name, c->key));
+        const json_t *schema = chat_tools_argument(c->tools, c->name, c->key);
+        c->is_text = is_string(schema);
+        c->kinds = kinds_of(schema, SCHEMA_DEPTH_MOST);
         if (c->is_text) emit_arguments(c, "\"");
         return true;
     }
@@ -448,14 +490,15 @@ static bool key_step(struct chat_calls *c) {
     return true;
 }
 
-// True if the text is a value of JSON.
-static bool is_json(const char *text, size_t length) {
-    json_t *value = json_loadb(text, length, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+// True if the text is a value of JSON, and not of a kind that only a string of it would have.
+static bool is_json(const struct chat_calls *c, struct span s) {
+    json_t *value = json_loadb(s.text, s.length, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    const unsigned kind = value ? KIND(json_typeof(value)) : 0;
     json_decref(value);
-    return value;
+    return kind && (c->kinds & kind || !(c->kinds & KIND(JSON_STRING)));
 }
 
-// Writes a value whose type is not known: as what it looks like.
+// Writes a value that may not be a string: as what it looks like.
 static void emit_value(struct chat_calls *c) {
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
     struct span s = {c->value, c->n_value};
@@ -463,7 +506,7 @@ static void emit_value(struct chat_calls *c) {
     while (s.length > 0 && is_space(*s.text)) s.text++, s.length--;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (same(s, words[i][0])) s = (struct span){words[i][1], strlen(words[i][1])};
-    if (is_json(s.text, s.length))
+    if (is_json(c, s))
         emit(c, CHAT_ARGUMENTS, s.text, s.length);
     else
         emit_string(c, c->value, c->n_value);

@@ -79,6 +79,7 @@ struct chat_calls {
                              // in that of Python: a comma came, behind which something must come
     char quote;              // Python: around the string
     int n_arguments;         // so far
+    unsigned kinds;          // that the value may have, a bit for each json_type; 0: not known
     bool is_text;            // the value is written as a string while it comes
     char value[CALLS_VALUE_BYTES];
     size_t n_value;

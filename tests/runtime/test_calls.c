@@ -17,7 +17,12 @@
 static const char TOOLS[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":"
     "\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},"
-    "\"any\":{}},\"required\":[\"city\"]}}},{\"name\":\"stop\"}]";
+    "\"any\":{}},\"required\":[\"city\"]}}},{\"name\":\"stop\"},{\"name\":\"find\",\"parameters\":{"
+    "\"properties\":{\"zip\":{\"type\":[\"string\",\"null\"]},\"id\":{\"anyOf\":[{\"type\":"
+    "\"string\"},{"
+    "\"type\":\"null\"}]},\"level\":{\"enum\":[\"1\",\"2\"]},\"n\":{\"type\":[\"integer\","
+    "\"string\"]},"
+    "\"ref\":{\"anyOf\":[{\"$ref\":\"#/$defs/x\"},{\"type\":\"string\"}]}}}}]";
 
 static void open_tools(struct chat_tools *t) {
     struct err e;
@@ -135,6 +140,20 @@ static const struct reply_case CASES[] = {
      "</tool_call>!",
      "@get_weather {\"city\": \"a\\n<b>\\n\\\"c\\\\\", \"any\": \"x y\", \"any\": [1, {\"a\": "
      "2}]}!"},
+    // A value that may be a string is one, where its schema excludes what it looks like.
+    {CODER,
+     "<tool_call>\n<function=find>\n<parameter=zip>\n01234\n</parameter>\n<parameter=id>\n12\n"
+     "</parameter>\n<parameter=level>\n1\n</parameter>\n<parameter=n>\n7\n</parameter>\n"
+     "<parameter=ref>\n8\n</parameter>\n</function>\n</tool_call>",
+     "@find {\"zip\": \"01234\", \"id\": \"12\", \"level\": \"1\", \"n\": 7, \"ref\": 8}"},
+    {CODER,
+     "<tool_call><function=find><parameter=zip>null</parameter><parameter=id>True</parameter>"
+     "<parameter=level>\"2\"</parameter><parameter=n>7.5</parameter></function></tool_call>",
+     "@find {\"zip\": null, \"id\": \"True\", \"level\": \"2\", \"n\": \"7.5\"}"},
+    {GLM,
+     "<tool_call>find\n<arg_key>zip</arg_key>\n<arg_value>90210</arg_value>\n<arg_key>id</arg_key>"
+     "\n<arg_value>[1]</arg_value>\n</tool_call>",
+     "@find {\"zip\": \"90210\", \"id\": \"[1]\"}"},
     {CODER, "<tool_call>\n<function=stop>\n</function>\n</tool_call>", "@stop {}"},
     {CODER, "<tool_call>\n<function=get_weather>\n<parameter=city>\nBer",
      "@get_weather {\"city\": \"Ber"},
@@ -248,7 +267,7 @@ static void check_tools(void **state) {
     struct err e;
     (void)state;
     open_tools(&t);
-    assert_int_equal(chat_tools_count(&t), 2);
+    assert_int_equal(chat_tools_count(&t), 3);
     assert_string_equal(chat_tools_name(&t, 1), "stop");
     assert_non_null(chat_tools_parameters(&t, 0));
     assert_true(json_is_object(chat_tools_parameters(&t, 1)));
