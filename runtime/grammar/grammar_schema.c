@@ -403,6 +403,11 @@ static json_t *new_node(struct schema *s) {
     return node;
 }
 
+static bool meets_nothing(const json_t *joined) {
+    const json_t *values = json_object_get(joined, "enum");
+    return values && json_array_size(values) == 0;
+}
+
 // Writes choices of a joined schema, each joined with what stands beside them. Those that nothing
 // can meet are left out.
 static enum status write_joined_choices(struct schema *s, json_t *all, struct schema_text *line) {
@@ -417,8 +422,7 @@ static enum status write_joined_choices(struct schema *s, json_t *all, struct sc
             status = s->e->status;
             break;
         }
-        const json_t *values = json_object_get(each, "enum");
-        if (values && json_array_size(values) == 0) continue;
+        if (meets_nothing(each)) continue;
         schema_text_add(line, n++ ? " | " : "");
         status = refer(s, each, line);
     }
@@ -430,6 +434,7 @@ static enum status write_joined_choices(struct schema *s, json_t *all, struct sc
 static enum status write_joined(struct schema *s, const json_t *node, struct schema_text *line) {
     json_t *all = new_node(s);
     if (!all || schema_join(s->root, all, node, 0, s->e)) return s->e->status;
+    if (meets_nothing(all)) return err_set(s->e, ERR_FORMAT, "schema: nothing meets all of it");
     return json_object_get(all, "anyOf") ? write_joined_choices(s, all, line)
                                          : write_node(s, all, line);
 }

@@ -59,6 +59,7 @@ enum rule {
     TAKE_LARGER,
     TAKE_COMMON_TYPES,
     TAKE_COMMON_VALUES,
+    TAKE_SAME,      // the value of both; nothing meets two
     TAKE_BOTH,      // as allOf of the two; false excludes all else
     TAKE_EACH,      // an object: its members by TAKE_BOTH
     TAKE_ALL,       // a list: the items of both
@@ -72,7 +73,7 @@ static const struct word {
 } WORDS[] = {
     {"type", TAKE_COMMON_TYPES},
     {"enum", TAKE_COMMON_VALUES},
-    {"const", TAKE_NO_SECOND},
+    {"const", TAKE_SAME},
     {"anyOf", TAKE_PRODUCT},
     {"oneOf", TAKE_PRODUCT},
     {"properties", TAKE_EACH},
@@ -172,6 +173,7 @@ static json_t *join_values(enum rule rule, json_t *old, json_t *value) {
     case TAKE_LARGER: out = json_incref(b > a ? value : old); break;
     case TAKE_COMMON_TYPES: out = common_values(old, value, true); break;
     case TAKE_COMMON_VALUES: out = common_values(old, value, false); break;
+    case TAKE_SAME: out = json_array(); break;
     case TAKE_BOTH:
         out = json_is_array(old) || json_is_array(value) ? NULL : both_of(old, value);
         break;
@@ -181,6 +183,77 @@ static json_t *join_values(enum rule rule, json_t *old, json_t *value) {
     case TAKE_NO_SECOND: break;
     }
     return out;
+}
+
+// ---- Values that the other words exclude --------------------------------------------------------
+
+static const char *type_of(const json_t *value) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT: return "object";
+    case JSON_ARRAY: return "array";
+    case JSON_STRING: return "string";
+    case JSON_INTEGER: return "integer";
+    case JSON_REAL: return "number";
+    case JSON_NULL: return "null";
+    default: return "boolean";
+    }
+}
+
+// True if type, a name or a list of names, is not there or names that of the value.
+static bool has_type(const json_t *value, json_t *type) {
+    const char *name = type_of(value);
+    json_t *list = type ? list_of(type) : NULL, *one;
+    bool has = !type;
+    size_t i;
+    json_array_foreach(list, i, one) {
+        has |= is_type(one, name) || (json_is_integer(value) && is_type(one, "number"));
+    }
+    json_decref(list);
+    return has;
+}
+
+// Characters of a text.
+static double length_of(const char *text) {
+    double n = 0;
+    for (; *text; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+// True if a number is not beyond the bounds that words name, as far as they are there.
+static bool is_within(double value, const json_t *all, const char *least, const char *most) {
+    const json_t *low = json_object_get(all, least), *high = json_object_get(all, most);
+    return (!json_is_number(low) || value >= json_number_value(low)) &&
+           (!json_is_number(high) || value <= json_number_value(high));
+}
+
+static bool is_possible(const json_t *all, const json_t *value) {
+    const json_t *constant = json_object_get(all, "const");
+    if ((constant && !json_equal(constant, value)) ||
+        !has_type(value, json_object_get(all, "type")))
+        return false;
+    if (json_is_number(value))
+        return is_within(json_number_value(value), all, "minimum", "maximum");
+    return !json_is_string(value) ||
+           is_within(length_of(json_string_value(value)), all, "minLength", "maxLength");
+}
+
+// Leaves those values of enum and const, as enum, that the other words allow.
+static void keep_possible_values(json_t *all) {
+    json_t *constant = json_object_get(all, "const"), *values = json_object_get(all, "enum"),
+           *value;
+    json_t *kept = json_array();
+    size_t i;
+    if (values)
+        values = json_incref(values);
+    else if (constant)
+        values = json_pack("[O]", constant);
+    json_array_foreach(values, i, value) {
+        if (is_possible(all, value)) json_array_append(kept, value);
+    }
+    if (values) json_object_set(all, "enum", kept);
+    if (values) json_object_del(all, "const");
+    json_decref(values);
+    json_decref(kept);
 }
 
 // ---- Schemas ------------------------------------------------------------------------------------
@@ -198,7 +271,8 @@ static enum status add_word(json_t *all, const char *name, json_t *value, struct
         json_decref(joined);
         return err_set(e, ERR_UNSUPPORTED, "schema: %s stands twice for one value", name);
     }
-    const bool none = rule == TAKE_COMMON_TYPES && json_array_size(joined) == 0;
+    const bool none =
+        rule == TAKE_SAME || (rule == TAKE_COMMON_TYPES && json_array_size(joined) == 0);
     if (none) // nothing meets the schema
         json_object_set_new(all, "enum", joined);
     else
@@ -227,5 +301,6 @@ enum status schema_join(const json_t *root, json_t *all, const json_t *part, int
         if (strcmp(name, "allOf") == 0 || strcmp(name, "$ref") == 0) continue;
         if (add_word(all, name, value, e)) return e->status;
     }
+    if (depth == 0) keep_possible_values(all);
     return OK;
 }

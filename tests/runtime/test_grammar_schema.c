@@ -198,6 +198,14 @@ static void all_words_of_a_schema_hold(void **state) {
          {"{\"a\":3}"},
          {"{\"a\":2}", "{\"a\":3.5}", "{}"}},
         {"{\"allOf\":[{\"enum\":[1,2,3]},{\"enum\":[2,3,4]}]}", {"2", "3"}, {"1", "4"}},
+        {"{\"allOf\":[{\"enum\":[\"a\",\"bcd\",1,9,null,2.5]},{\"type\":[\"string\",\"integer\"],"
+         "\"maximum\":5,"
+         "\"minLength\":2}]}",
+         {"\"bcd\"", "1"},
+         {"\"a\"", "9", "null", "2.5"}},
+        {"{\"type\":\"string\",\"anyOf\":[{\"const\":1},{\"const\":\"x\"},{\"enum\":[2,null]}]}",
+         {"\"x\""},
+         {"1", "2", "null"}},
         {"{\"allOf\":[{\"anyOf\":[{\"type\":\"null\"},{\"const\":1}]},{\"anyOf\":[{\"type\":"
          "\"string\"},"
          "{\"type\":\"null\"}]}]}",
@@ -440,6 +448,8 @@ static void what_is_no_schema_is_refused(void **state) {
         {"{\"type\":\"null\",\"anyOf\":[{\"type\":\"string\"}]}", ERR_FORMAT},
         {"{\"allOf\":[{\"items\":3},{}]}", ERR_FORMAT},
         {"{\"allOf\":[3]}", ERR_FORMAT},
+        {"{\"allOf\":[{\"const\":1},{\"const\":2}]}", ERR_FORMAT},
+        {"{\"allOf\":[{\"const\":1},{\"enum\":[2]}]}", ERR_FORMAT},
         {"{\"allOf\":[{\"pattern\":\"^a$\"},{\"pattern\":\"^.$\"}]}", ERR_UNSUPPORTED},
         {"{\"$ref\":\"#/nowhere\"}", ERR_UNSUPPORTED},
         {"{\"$ref\":\"http://example.org/s\"}", ERR_UNSUPPORTED},
