@@ -243,6 +243,16 @@ static bool take_value(struct chat_calls *c, struct reader *r, struct span key, 
     return take(r, ",") || !r->more;
 }
 
+// True if a name alone makes a call: behind a mark, or where a tool has the name. An answer may be
+// an object with a name, too.
+static bool is_enough(const struct chat_calls *c) {
+    const size_t n = c->tools ? chat_tools_count(c->tools) : 0;
+    bool enough = !c->tools || (c->n_open > 0 && !is_space(c->held[c->n_open - 1]));
+    for (size_t i = 0; i < n && !enough; i++)
+        enough = strcmp(chat_tools_name(c->tools, i), c->name) == 0;
+    return enough || !c->marks->bare;
+}
+
 // Ends before the arguments, or before the bracket where there are none.
 static bool read_json(struct chat_calls *c, struct reader *r) {
     struct span key;
@@ -253,7 +263,7 @@ static bool read_json(struct chat_calls *c, struct reader *r) {
     if (!take(r, "{")) return false;
     for (;;) {
         skip_space(r);
-        if (named && take(r, "}")) return r->at--, true;
+        if (named && take(r, "}")) return r->at--, is_enough(c);
         if (!take_string(r, &key)) return false;
         skip_space(r);
         if (!take(r, ":")) return false;

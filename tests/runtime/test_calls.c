@@ -109,6 +109,10 @@ static const struct reply_case CASES[] = {
      "@a {}@b {}"},
     {LLAMA, "<|python_tag|>{\"name\": \"a\", \"parameters\": {}}", "@a {}"},
     {LLAMA, "{\"city\": 1}", "{\"city\": 1}"},
+    {LLAMA, "{\"name\": \"Bob\"}", "{\"name\": \"Bob\"}"},
+    {LLAMA, "{\"name\": \"stop\"}", "@stop {}"},
+    {LLAMA, "<|python_tag|>{\"name\": \"a\"}", "@a {}"},
+    {LLAMA, "{\"name\": \"a\", \"parameters\": {}}; {\"name\": \"stop\"}", "@a {}@stop {}"},
     {LLAMA, "So: {\"name\": \"a\", \"parameters\": {}}",
      "So: {\"name\": \"a\", \"parameters\": {}}"},
     // The name before the arguments.
