@@ -137,8 +137,11 @@ static enum status add_file(struct hub_files *out, const char *path, const char 
     const ssize_t length = readlink(path, target, sizeof target - 1);
     target[length > 0 ? length : 0] = 0;
     const char *blob = strrchr(target, '/');
-    if (blob && hub_is_hex(blob + 1, HUB_SHA256_CHARS))
-        snprintf(file.sha256, sizeof file.sha256, "%s", blob + 1);
+    const bool summed = blob && hub_is_hex(blob + 1, HUB_SHA256_CHARS);
+    if (summed) snprintf(file.sha256, sizeof file.sha256, "%s", blob + 1);
+    // A file that the hub keeps in git itself has the name of its SHA-1 there.
+    if (summed || (blob && hub_is_hex(blob + 1, HUB_COMMIT_CHARS)))
+        snprintf(file.blob, sizeof file.blob, "%s", blob + 1);
     snprintf(file.path, sizeof file.path, "%s", name);
     snprintf(file.commit, sizeof file.commit, "%s", commit);
     file.size_bytes = (uint64_t)found.st_size;
@@ -234,9 +237,9 @@ enum status hub_cache_repos(const char *folder, hub_cache_visit visit, void *con
 
 // ---- Removing -----------------------------------------------------------------------------------
 
-static bool needs(const struct hub_files *files, const char *sha256) {
+static bool needs(const struct hub_files *files, const char *blob) {
     for (int32_t i = 0; i < files->n; i++)
-        if (strcmp(files->list[i].sha256, sha256) == 0) return true;
+        if (strcmp(files->list[i].blob, blob) == 0) return true;
     return false;
 }
 
@@ -261,12 +264,16 @@ static enum status remove_repo(const char *folder, const char *repo, struct err 
     return OK;
 }
 
+// Removes a file's entry of its snapshot, and counts the bytes if it is the file itself.
 static enum status remove_link(const char *folder, const char *repo, const struct hub_file *file,
-                               struct err *e) {
+                               uint64_t *freed_bytes, struct err *e) {
     char path[PATH_MAX], base[PATH_MAX];
+    struct stat found;
     if (hub_cache_path(path, folder, repo, file, e) || repo_folder(base, folder, repo, e))
         return e->status;
+    const bool itself = lstat(path, &found) == 0 && S_ISREG(found.st_mode);
     if (unlink(path) != 0) return err_errno(e, errno, "%s", path);
+    if (itself) *freed_bytes += (uint64_t)found.st_size;
     remove_folders(path, strlen(base) + sizeof "/snapshots" - 1);
     return OK;
 }
@@ -278,16 +285,13 @@ enum status hub_cache_remove(const char *folder, const char *repo, const struct 
     enum status status = OK;
     *freed_bytes = 0;
     for (int32_t i = 0; i < files->n && status == OK; i++)
-        status = remove_link(folder, repo, &files->list[i], e);
+        status = remove_link(folder, repo, &files->list[i], freed_bytes, e);
     if (status == OK) status = hub_cache_files(&left, folder, repo, e);
     for (int32_t i = 0; i < files->n && status == OK; i++) {
         const struct hub_file *file = &files->list[i];
-        if (!file->sha256[0]) { // no blob: the file itself was there
-            *freed_bytes += file->size_bytes;
-        } else if (!needs(&left, file->sha256)) {
-            status = hub_cache_blob(path, folder, repo, file, false, e);
-            if (status == OK && unlink(path) == 0) *freed_bytes += file->size_bytes;
-        }
+        if (!file->blob[0] || needs(&left, file->blob)) continue;
+        status = repo_path(path, folder, repo, "blobs/", file->blob, e);
+        if (status == OK && unlink(path) == 0) *freed_bytes += file->size_bytes;
     }
     if (status == OK) status = remove_repo(folder, repo, e);
     hub_files_close(&left);

@@ -16,6 +16,7 @@ struct hub_file {
     char path[HUB_PATH_CHARS];         // in the repository; hub_path_is_safe
     char commit[HUB_COMMIT_CHARS + 1]; // that it is of
     char sha256[HUB_SHA256_CHARS + 1]; // of its bytes; "" if nobody knows
+    char blob[HUB_SHA256_CHARS + 1];   // name in the cache's blobs/; "" if a file is not from there
     uint64_t size_bytes;
 };
 

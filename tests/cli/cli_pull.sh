@@ -86,6 +86,23 @@ result rm_leaves_nothing
 call rm org/tiny-GGUF
 [ $code -eq 1 ] && grep -q 'is not here' "$err"
 result rm_of_nothing
+# Small files that the hub keeps in git itself: huggingface_hub names their blobs by the SHA-1 of git.
+old=$cache/models--org--old-GGUF
+mkdir -p "$old/blobs" "$old/snapshots/0123456789abcdef0123456789abcdef01234567"
+cp "$hub/org/tiny-GGUF/tiny-F16.gguf" "$old/blobs/00112233445566778899aabbccddeeff00112233"
+ln -s ../../blobs/00112233445566778899aabbccddeeff00112233 \
+    "$old/snapshots/0123456789abcdef0123456789abcdef01234567/old-F16.gguf"
+call rm org/old-GGUF
+[ $code -eq 0 ] && grep -q 'removed org/old-GGUF, 31[67]' "$err" && [ -z "$(ls "$cache")" ]
+result rm_of_a_blob_that_git_names
+# A link to a file elsewhere frees nothing, and that file stays.
+mkdir -p "$old/snapshots/0123456789abcdef0123456789abcdef01234567"
+ln -s "$hub/org/tiny-GGUF/tiny-F16.gguf" \
+    "$old/snapshots/0123456789abcdef0123456789abcdef01234567/old-F16.gguf"
+call rm org/old-GGUF
+[ $code -eq 0 ] && grep -q 'removed org/old-GGUF, 0 bytes' "$err" && [ -z "$(ls "$cache")" ] &&
+    [ -f "$hub/org/tiny-GGUF/tiny-F16.gguf" ]
+result rm_of_a_link_to_elsewhere
 call plan -hf org/tiny-GGUF
 [ $code -eq 0 ] && grep -q '^generation: .* tokens/s' "$out" && [ -z "$(ls "$cache")" ]
 result plan_reads_the_header_alone
