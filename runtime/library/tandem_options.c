@@ -45,8 +45,10 @@ static enum status check_numbers(const struct tandem_engine_options *o, struct e
         if (counts[i].value < 0) return refuse(counts[i].name, "0 or more", counts[i].value, e);
     if (o->gpu_layers < TANDEM_LAYERS_NONE)
         return refuse("gpu_layers", "a number of layers or enum tandem_layers", o->gpu_layers, e);
-    if ((unsigned)o->kv_type_k > TANDEM_KV_Q4_0 || (unsigned)o->kv_type_v > TANDEM_KV_Q4_0)
-        return refuse("kv_type_k or kv_type_v", "one of enum tandem_kv_type", o->kv_type_k, e);
+    if ((unsigned)o->kv_type_k > TANDEM_KV_Q4_0)
+        return refuse("kv_type_k", "one of enum tandem_kv_type", (int32_t)o->kv_type_k, e);
+    if ((unsigned)o->kv_type_v > TANDEM_KV_Q4_0)
+        return refuse("kv_type_v", "one of enum tandem_kv_type", (int32_t)o->kv_type_v, e);
     if ((unsigned)o->log_level > TANDEM_LOG_DEBUG)
         return refuse("log_level", "one of enum tandem_log_level", o->log_level, e);
     if (!(o->wait_limit_s >= 0))

@@ -96,6 +96,10 @@ static void test_wrong_options(void **state) {
         assert_true(e.what[0]);
         assert_null(engine);
     }
+    wrong[2] = f->options;
+    wrong[2].kv_type_v = (enum tandem_kv_type)9; // the message names the one that is wrong
+    assert_int_equal(tandem_open(&engine, f->path, &wrong[2], &e), TANDEM_ERR_USAGE);
+    assert_string_equal(e.actual, "9");
     assert_int_equal(tandem_open(&engine, NULL, NULL, &e), TANDEM_ERR_USAGE);
     struct tandem_engine_options layers = f->options;
     layers.gpu_layers = 2; // without an accelerator all layers go to the CPU
