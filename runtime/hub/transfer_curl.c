@@ -63,7 +63,9 @@ static void read_links(const char *line, size_t length, char *next) {
         const size_t rest = (size_t)((more ? more : end) - close), n = (size_t)(close - at) - 1;
         const bool is_next =
             memmem(close, rest, "rel=\"next\"", 10) || memmem(close, rest, "rel=next", 8);
-        if (is_next && n < TRANSFER_URL_CHARS) snprintf(next, n + 1, "%s", at + 1);
+        if (!is_next || n >= TRANSFER_URL_CHARS) continue;
+        memcpy(next, at + 1, n); // libcurl promises no 0 behind a header
+        next[n] = 0;
     }
 }
 

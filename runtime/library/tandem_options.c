@@ -27,10 +27,10 @@ static bool on_progress(void *context, const char *what, uint64_t done, uint64_t
     return !r->asked.progress || r->asked.progress(r->asked.progress_context, what, done, total);
 }
 
-static enum status refuse(const char *field, const char *expected, int64_t actual, struct err *e) {
+static enum status refuse(const char *field, const char *expected, double actual, struct err *e) {
     err_set(e, ERR_USAGE, "options: %s is out of range", field);
     err_expected(e, "%s", expected);
-    return err_actual(e, "%lld", (long long)actual);
+    return err_actual(e, "%.15g", actual);
 }
 
 static enum status check_numbers(const struct tandem_engine_options *o, struct err *e) {
@@ -51,8 +51,7 @@ static enum status check_numbers(const struct tandem_engine_options *o, struct e
         return refuse("kv_type_v", "one of enum tandem_kv_type", (int32_t)o->kv_type_v, e);
     if ((unsigned)o->log_level > TANDEM_LOG_DEBUG)
         return refuse("log_level", "one of enum tandem_log_level", o->log_level, e);
-    if (!(o->wait_limit_s >= 0))
-        return refuse("wait_limit_s", "0 or more", (int64_t)o->wait_limit_s, e);
+    if (!(o->wait_limit_s >= 0)) return refuse("wait_limit_s", "0 or more", o->wait_limit_s, e);
     return OK;
 }
 

@@ -6,6 +6,7 @@
 #include "tests/lib/api.h"
 #include "tests/lib/find_emulator.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,6 +101,9 @@ static void test_wrong_options(void **state) {
     wrong[2].kv_type_v = (enum tandem_kv_type)9; // the message names the one that is wrong
     assert_int_equal(tandem_open(&engine, f->path, &wrong[2], &e), TANDEM_ERR_USAGE);
     assert_string_equal(e.actual, "9");
+    wrong[5].wait_limit_s = NAN;
+    assert_int_equal(tandem_open(&engine, f->path, &wrong[5], &e), TANDEM_ERR_USAGE);
+    assert_non_null(strstr(e.actual, "nan"));
     assert_int_equal(tandem_open(&engine, NULL, NULL, &e), TANDEM_ERR_USAGE);
     struct tandem_engine_options layers = f->options;
     layers.gpu_layers = 2; // without an accelerator all layers go to the CPU
