@@ -22,6 +22,15 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
                            const struct constraints *constraints, struct advice_result out[ADVICES],
                            struct err *e);
 
+// Predicts the plan as planner_advise predicts changes: with the workload's n_past positions before
+// the prompt. The results are compared with this.
+static inline void advise_now(const struct plan *plan, const struct shape *shape,
+                              struct prediction *out) {
+    plan_predict_after(plan, shape, plan->workload.n_past, out);
+}
+// True if a change makes decode, or prompt and answer together, at least 1 % faster.
+bool advise_helps(const struct prediction *now, const struct prediction *then);
+
 // Prints the results of planner_advise: a line for each change that helps, with its factors, by the
 // time of prompt and answer together.
 void plan_print_advice(const struct plan *plan, const struct shape *shape,

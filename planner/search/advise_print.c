@@ -6,7 +6,7 @@
 
 #include "planner/plan/plan_print.h"
 
-static bool helps(const struct prediction *now, const struct prediction *then) {
+bool advise_helps(const struct prediction *now, const struct prediction *then) {
     enum { LEAST_PERCENT = 101 };
     return then->decode_us > 0 && (now->decode_us * 100 >= then->decode_us * LEAST_PERCENT ||
                                    now->total_us * 100 >= then->total_us * LEAST_PERCENT);
@@ -17,7 +17,7 @@ static int sort_helpful(const struct advice_result advice[ADVICES], const struct
                         int order[ADVICES]) {
     int n = 0;
     for (int i = 0; i < ADVICES; i++) {
-        if (!advice[i].exists || !helps(now, &advice[i].prediction)) continue;
+        if (!advice[i].exists || !advise_helps(now, &advice[i].prediction)) continue;
         int at = n++;
         for (; at > 0 && advice[order[at - 1]].prediction.total_us > advice[i].prediction.total_us;
              at--)
@@ -34,7 +34,7 @@ void plan_print_advice(const struct plan *plan, const struct shape *shape,
     char factor[PLAN_NUMBER_CHARS], sooner[PLAN_NUMBER_CHARS];
     int order[ADVICES];
     if (plan->machine.rates == RATES_NONE) return;
-    plan_predict_after(plan, shape, plan->workload.n_past, &now);
+    advise_now(plan, shape, &now);
     const int n = sort_helpful(advice, &now, order);
     if (n > 0 && plan->workload.n_past > 0)
         fprintf(out, "what would help (now %s tokens/s after %d tokens and a prompt of %d):\n",
@@ -52,7 +52,7 @@ void plan_print_advice(const struct plan *plan, const struct shape *shape,
     }
     bool any = false;
     for (int i = 0; i < ADVICES; i++) {
-        if (!advice[i].exists || helps(&now, &advice[i].prediction)) continue;
+        if (!advice[i].exists || advise_helps(&now, &advice[i].prediction)) continue;
         fprintf(out, "%s %s", any ? "," : "would not help:", advice[i].text);
         any = true;
     }

@@ -57,7 +57,8 @@ static enum status write_plan(const struct planning *p, bool steps, struct err *
     json_object_set_new(root, "weights_bytes", report_json_count(shape_weight_bytes(shape)));
     json_object_set_new(root, "can_run", json_boolean(shape->can_run));
     json_object_set_new(root, "units", report_json_units(plan, shape));
-    json_object_set_new(root, "advice", report_json_advice(plan, p->advice));
+    json_object_set_new(root, "advice_now", report_json_advice_now(plan, shape));
+    json_object_set_new(root, "advice", report_json_advice(plan, shape, p->advice));
     if (steps) {
         json_object_set_new(root, "steps_one", report_json_steps(plan, shape, BATCH_ONE));
         json_object_set_new(root, "steps_prefill", report_json_steps(plan, shape, BATCH_PREFILL));

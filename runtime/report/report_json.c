@@ -246,14 +246,25 @@ json_t *report_json_usage(const struct trace *t, const struct machine *machine) 
                      (json_int_t)trace_dropped(t));
 }
 
-json_t *report_json_advice(const struct plan *plan, const struct advice_result advice[ADVICES]) {
+json_t *report_json_advice_now(const struct plan *plan, const struct shape *shape) {
+    struct prediction now;
+    if (plan->machine.rates == RATES_NONE) return json_null();
+    advise_now(plan, shape, &now);
+    return prediction_report(plan, &now);
+}
+
+json_t *report_json_advice(const struct plan *plan, const struct shape *shape,
+                           const struct advice_result advice[ADVICES]) {
     json_t *list = json_array();
+    struct prediction now = {0};
+    if (plan->machine.rates != RATES_NONE) advise_now(plan, shape, &now);
     for (int i = 0; i < ADVICES; i++) {
         const struct advice_result *a = &advice[i];
         if (!a->exists) continue;
         json_t *prediction =
             a->prediction.decode_us > 0 ? prediction_report(plan, &a->prediction) : json_null();
-        json_array_append_new(list, json_pack("{s:s, s:i, s:o}", "text", a->text, "units_on_gpu",
+        json_array_append_new(list, json_pack("{s:s, s:b, s:i, s:o}", "text", a->text, "helps",
+                                              advise_helps(&now, &a->prediction), "units_on_gpu",
                                               a->units_on_gpu, "prediction", prediction));
     }
     return list;

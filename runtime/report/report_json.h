@@ -28,7 +28,11 @@ json_t *report_json_steps(const struct plan *plan, const struct shape *shape,
 // Utilisation of devices and link by batch class; null for a class that was not run, and without a
 // trace.
 json_t *report_json_usage(const struct trace *t, const struct machine *machine);
-json_t *report_json_advice(const struct plan *plan, const struct advice_result advice[ADVICES]);
+// The predictions of changes, each with whether it helps beside report_json_advice_now.
+json_t *report_json_advice(const struct plan *plan, const struct shape *shape,
+                           const struct advice_result advice[ADVICES]);
+// The prediction that advice is compared with, in the midst of a context; null without rates.
+json_t *report_json_advice_now(const struct plan *plan, const struct shape *shape);
 
 // Makes a JSON string of any bytes: a byte that is no UTF-8 becomes U+FFFD.
 json_t *report_json_text(const char *bytes, size_t length);

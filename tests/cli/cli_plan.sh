@@ -156,6 +156,23 @@ result layers
 plan --shape llama-3.1-8b --machine gtx-1650-4g -c 32768 -ctk auto -ctv auto --json
 holds 'p["cache_type_k"] in ("F16", "Q8_0") and p["cache_type_k"] == p["cache_type_v"]'
 result automatic_cache
+# Advice is measured in the midst of a context, and so is what it is compared with.
+plan --shape qwen3-4b --machine $machine -ctk q8_0 --json
+holds '[(a["helps"], a["prediction"]["total_ms"]) for a in p["advice"] if "more of VRAM" in a["text"]][0]
+    == (False, p["advice_now"]["total_ms"]) and p["advice_now"]["total_ms"] > p["prediction"]["total_ms"]'
+result advice_has_its_measure
+plan --shape llama-3.1-8b --machine $machine --json
+cp "$out" "$work/advice"
+plan --shape llama-3.1-8b --machine $machine
+python3 - "$work/advice" "$out" <<'X'
+import json, sys
+p, table = json.load(open(sys.argv[1])), open(sys.argv[2]).read()
+useless = table.partition("would not help:")[2]
+helps = [a["text"] for a in p["advice"] if a["helps"]]
+sys.exit(not helps or any(t in useless or t not in table for t in helps) or
+         any(not a["helps"] and a["text"] not in useless for a in p["advice"]))
+X
+result advice_that_helps_is_that_of_the_table
 capture "$TANDEM" plan --shape llama-3.1-8b --machine $machine --cpu-moe
 [ $code -eq 0 ] && grep -q 'has no experts' "$err"
 result cpu_moe_without_experts_is_told
