@@ -63,7 +63,8 @@ static enum status score_one(struct measurement *m, int32_t i, int32_t position,
         return err_set(e, ERR_DEVICE, "the logits of token %" PRId64 " are broken", m->n_scored);
     if (m->writer.row && logits_writer_add(&m->writer, logits, e)) return e->status;
     if (m->base.tokens) {
-        const struct logits_row base = logits_file_row(&m->base, m->n_scored);
+        struct logits_row base;
+        if (logits_file_row(&m->base, m->n_scored, &base, e)) return e->status;
         divergence_add(&m->divergence, logits, n_vocab, &base, next, scored);
     }
     m->sum_nats += scored;

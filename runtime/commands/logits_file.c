@@ -58,16 +58,21 @@ void logits_file_close(struct logits_file *f) {
     *f = (struct logits_file){0};
 }
 
-struct logits_row logits_file_row(const struct logits_file *f, int64_t i) {
+enum status logits_file_row(const struct logits_file *f, int64_t i, struct logits_row *out,
+                            struct err *e) {
     const size_t length = row_length(&f->shape);
     const uint16_t *rows =
         (const uint16_t *)(const void *)(f->tokens +
                                          (size_t)f->shape.n_windows * (size_t)f->shape.n_window);
     const uint16_t *row = rows + (size_t)i * length;
-    struct logits_row out = {.steps = row + ROW_HEAD};
-    memcpy(&out.step, row, sizeof out.step);
-    memcpy(&out.least, row + 2, sizeof out.least);
-    return out;
+    out->steps = row + ROW_HEAD;
+    memcpy(&out->step, row, sizeof out->step);
+    memcpy(&out->least, row + 2, sizeof out->least);
+    if (isfinite(out->step) && out->step >= 0 && isfinite(out->least) && out->least <= 0) return OK;
+    err_set(e, ERR_FORMAT, "%s: the probabilities of row %" PRId64 " are damaged", f->file.path, i);
+    err_expected(e, "a step of 0 or more and a logarithm of 0 or less");
+    err_actual(e, "%g and %g", (double)out->step, (double)out->least);
+    return err_fix(e, "write it again: tandem perplexity ... --kl-divergence-base FILE");
 }
 
 // ---- Writing ------------------------------------------------------------------------------------

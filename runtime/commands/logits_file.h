@@ -34,8 +34,10 @@ struct logits_file {
 // ERR_FILE; ERR_FORMAT if the size is not the one that the head tells.
 enum status logits_file_open(struct logits_file *f, const char *path, struct err *e);
 void logits_file_close(struct logits_file *f); // accepts a zeroed one
-// Row i of all.
-struct logits_row logits_file_row(const struct logits_file *f, int64_t i);
+// Row i of all. ERR_FORMAT if its numbers are none that a writer makes: the step finite and at
+// least 0, the least value finite and at most 0.
+enum status logits_file_row(const struct logits_file *f, int64_t i, struct logits_row *out,
+                            struct err *e);
 
 struct logits_writer {
     struct new_file file;

@@ -121,6 +121,8 @@ fails short_base 'has not the size' "$work/short"
 fails no_base 'is no file of' "$work/a.gguf"
 { head -c 20 "$work/base"; printf '\377\377\377\177'; tail -c +25 "$work/base"; } >"$work/tokens"
 fails base_with_wrong_tokens 'tokens that there are not' "$work/tokens"
+{ head -c 280 "$work/base"; printf '\000\000\300\177'; tail -c +285 "$work/base"; } >"$work/nan"
+fails base_with_a_damaged_row 'row 0 are damaged' "$work/nan"
 { head -c 8 "$work/base"; printf '\377\377\377\177\377\377\377\177\377\377\377\177'; } >"$work/huge"
 fails huge_base 'has not the size' "$work/huge"
 measure b -f "$work/text" --kl-divergence >"$work/out" 2>&1
