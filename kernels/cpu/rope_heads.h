@@ -1,7 +1,8 @@
-/* rope_heads.h: which heads one table of rope turns.
+/* rope_heads.h: which heads one table of rope turns, and the turning of what is left of a head
+ * behind whole vectors.
  *
- * A pure inline function; any thread. Included by the ops files of x86 and NEON. Tested by
- * tests/kernels/check_ops.c.
+ * Inline functions over the caller's memory; any thread. Included by the ops files of x86 and NEON.
+ * Tested by tests/kernels/check_ops.c.
  */
 #ifndef TANDEM_KERNELS_CPU_ROPE_HEADS_H
 #define TANDEM_KERNELS_CPU_ROPE_HEADS_H
@@ -30,6 +31,35 @@ static inline struct rope_heads rope_heads_at(const struct rope_args *a, int64_t
         .n = (int32_t)(end - head < left ? end - head : left),
         .dim = a->head_dim,
     };
+}
+
+// Rotates pairs (2i, 2i+1) of the heads, from element 2i = from on.
+static inline void rope_turn_rest_adjacent(const struct rope_heads *heads, int32_t from,
+                                           int32_t n_rot) {
+    const float *const table = heads->table;
+    float *head = heads->first;
+    for (int32_t h = 0; h < heads->n; h++, head += heads->dim) {
+        for (int32_t i = from; i < n_rot; i += 2) {
+            const float x = head[i], y = head[i + 1];
+            head[i] = x * table[i] - y * table[i + 1];
+            head[i + 1] = x * table[i + 1] + y * table[i];
+        }
+    }
+}
+
+// Rotates pairs (i, i + n_rot/2) of the heads, from i = from on.
+static inline void rope_turn_rest_halves(const struct rope_heads *heads, int32_t from,
+                                         int32_t n_rot) {
+    const float *const table = heads->table;
+    const int32_t n_pairs = n_rot / 2;
+    float *head = heads->first;
+    for (int32_t h = 0; h < heads->n; h++, head += heads->dim) {
+        for (int32_t i = from; i < n_pairs; i++) {
+            const float x = head[i], y = head[n_pairs + i];
+            head[i] = x * table[2 * i] - y * table[2 * i + 1];
+            head[n_pairs + i] = x * table[2 * i + 1] + y * table[2 * i];
+        }
+    }
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* schema_join.c: see schema_join.h. */
 #include "runtime/grammar/schema_join.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,21 +9,16 @@ enum { DEPTH_MOST = 32, CHOICES_MOST = 64 };
 
 // ---- References ---------------------------------------------------------------------------------
 
-static int hex_digit(char c) {
-    static const char digits[] = "0123456789abcdef";
-    const char *found = c ? strchr(digits, c >= 'A' && c <= 'F' ? c | 0x20 : c) : NULL;
-    return found ? (int)(found - digits) : -1;
-}
-
 // Turns the escapes of a part of a path into what they stand for: those of an address, %3C for <,
 // then ~1 for a slash and ~0 for a tilde.
 static void read_escapes(char *part) {
     char *to = part;
     for (const char *from = part; *from; from++) {
-        const int high = *from == '%' ? hex_digit(from[1]) : -1;
-        const int low = high >= 0 ? hex_digit(from[2]) : -1;
-        *to++ = low >= 0 ? (char)(16 * high + low) : *from;
-        from += low >= 0 ? 2 : 0;
+        const bool escaped =
+            *from == '%' && isxdigit((uint8_t)from[1]) && isxdigit((uint8_t)from[2]);
+        const char digits[] = {escaped ? from[1] : 0, escaped ? from[2] : 0, 0};
+        *to++ = escaped ? (char)strtoul(digits, NULL, 16) : *from;
+        from += escaped ? 2 : 0;
     }
     *to = 0;
     to = part;

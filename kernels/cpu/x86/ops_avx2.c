@@ -122,13 +122,7 @@ static void turn_adjacent(const struct rope_heads *heads, int32_t n_rot) {
             _mm256_storeu_ps(head + i, _mm256_fmaddsub_ps(x, cosine, crossed));
         }
     }
-    for (float *head = heads->first; head < end; head += heads->dim) {
-        for (int32_t k = i; k < n_rot; k += 2) {
-            const float x = head[k], y = head[k + 1];
-            head[k] = x * table[k] - y * table[k + 1];
-            head[k + 1] = x * table[k + 1] + y * table[k];
-        }
-    }
+    rope_turn_rest_adjacent(heads, i, n_rot);
 }
 
 // Rotates pairs (i, i + n_rot/2), eight in two vectors.
@@ -152,13 +146,7 @@ static void turn_halves(const struct rope_heads *heads, int32_t n_rot) {
                              _mm256_fmadd_ps(x, sine, _mm256_mul_ps(y, cosine)));
         }
     }
-    for (float *head = heads->first; head < end; head += heads->dim) {
-        for (int32_t k = i; k < n_pairs; k++) {
-            const float x = head[k], y = head[n_pairs + k];
-            head[k] = x * table[2 * k] - y * table[2 * k + 1];
-            head[n_pairs + k] = x * table[2 * k + 1] + y * table[2 * k];
-        }
-    }
+    rope_turn_rest_halves(heads, i, n_rot);
 }
 
 static void rope(const struct lane *lane, const struct rope_args *a) {
