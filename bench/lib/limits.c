@@ -104,12 +104,6 @@ struct peak_loop {
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 typedef int32_t ints256 __attribute__((vector_size(32)));
 typedef int32_t ints512 __attribute__((vector_size(64)));
 typedef float floats256 __attribute__((vector_size(32)));
