@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 // ---- Special tokens in text ---------------------------------------------------------------------
 
@@ -177,6 +178,20 @@ static void show_marks(struct tokenizer *t) {
     }
 }
 
+// True if the file calls the model "Phi-3-mini", "Phi3" or, as converters write it, "Phi 3 Mini".
+static bool is_phi3(const struct gguf *g) {
+    struct gguf_text text = {0};
+    struct err ignored;
+    if (gguf_read_text(g, "general.name", &text, &ignored) != OK) return false;
+    for (uint64_t i = 0; i + 4 <= text.length; i++) {
+        const char *name = text.bytes + i;
+        if (strncasecmp(name, "phi", 3) != 0) continue;
+        const bool apart = name[3] == '-' || name[3] == ' ';
+        if (i + 3 + apart < text.length && name[3 + apart] == '3') return true;
+    }
+    return false;
+}
+
 // Handles families that use a common name for something else.
 static void mark_families(struct tokenizer *t, const struct gguf *g) {
     static const char *const harmony[] = {"<|channel|>", "<|message|>", "<|start|>",
@@ -191,11 +206,7 @@ static void mark_families(struct tokenizer *t, const struct gguf *g) {
     if (find_name(t, "<|tool_response>") >= 0) drop_end(t, "</s>");
     show_marks(t);
 
-    struct gguf_text text = {0};
-    struct err ignored;
-    if (gguf_read_text(g, "general.name", &text, &ignored) != OK || !text.bytes) return;
-    if (!memmem(text.bytes, text.length, "phi-3", 5) && !memmem(text.bytes, text.length, "phi3", 4))
-        return;
+    if (!is_phi3(g)) return;
     for (uint32_t id = 0; id < t->count; id++)
         if (is_special(t, (int32_t)id)) t->flags[id] |= TOKEN_EATS_SPACE;
     static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>"};

@@ -585,11 +585,24 @@ static void check_phi3(void **state) {
     vocab_init_bpe(&v);
     vocab_add(&v, "<|user|>", TOKEN_CONTROL, 0);      // 256
     vocab_add(&v, "<|endoftext|>", TOKEN_CONTROL, 0); // 257
-    vocab_key(&v, (struct vocab_key){"general.name", GGUF_STRING, 0, "my-phi3"});
-    open_subject(&s, &v);
-    assert_ids(&s, "<|user|> \n a", SPECIAL, "256 97");
-    assert_ids(&s, "<|endoftext|>\n", SPECIAL, "257 10");
-    close_subject(&s);
+    static const char *const names[] = {"my-phi3", "Phi3", "Phi-3-mini", "Phi 3 Mini 4k Instruct",
+                                        "My PHI-3"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        v.n_keys = 0;
+        vocab_key(&v, (struct vocab_key){"general.name", GGUF_STRING, 0, names[i]});
+        open_subject(&s, &v);
+        assert_ids(&s, "<|user|> \n a", SPECIAL, "256 97");
+        assert_ids(&s, "<|endoftext|>\n", SPECIAL, "257 10");
+        close_subject(&s);
+    }
+    static const char *const others[] = {"Phi 2", "Phi-4", "phi", "Phi-", "3 phi"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        v.n_keys = 0;
+        vocab_key(&v, (struct vocab_key){"general.name", GGUF_STRING, 0, others[i]});
+        open_subject(&s, &v);
+        assert_ids(&s, "<|user|> a", SPECIAL, "256 32 97");
+        close_subject(&s);
+    }
 }
 
 // ---- Decoding -----------------------------------------------------------------------------------
