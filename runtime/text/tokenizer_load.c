@@ -2,7 +2,7 @@
  *
  * Fills a zeroed struct tokenizer, which owns its tables. Nothing in the file is trusted: arrays
  * are checked for type and length, ids for range. Called once, by tokenizer_open. Tested by
- * tests/runtime/test_tokenizer.c and tests/fuzz/fuzz_tokenizer.c.
+ * tests/runtime/test_tokenizer.c, test_tokenizer_families.c and tests/fuzz/fuzz_tokenizer.c.
  */
 #include "runtime/text/tokenizer_internal.h"
 
