@@ -129,7 +129,7 @@ struct pretokenizer {
 #define PUNCTUATION \
     "!-/:-~\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}\\x{3000}-\\x{3002}"
 
-enum trait { IGNORE_MERGES = 1, ADD_BOS = 2, NFC = 4 };
+enum trait { IGNORE_MERGES = 1, ADD_BOS = 2, NFC = 4, CHARACTERS = 8 };
 
 // A group of pre-tokenizers: their names (each between bars), their traits, the patterns in order.
 struct group {
@@ -162,7 +162,8 @@ static const struct group GROUPS[] = {
      0,
      {"\\p{N}", GPT2}},
     {"|tekken|", IGNORE_MERGES | ADD_BOS, {TEKKEN}},
-    {"|gemma4|granite-embed-multi-311m|sarvam-moe|", ADD_BOS, {"\\n+|[^\\n]+"}},
+    {"|gemma4|granite-embed-multi-311m|", CHARACTERS | ADD_BOS, {"\\n+|[^\\n]+"}},
+    {"|sarvam-moe|", CHARACTERS, {"\\n+|[^\\n]+"}},
     {"|gpt-4o|llama4|kanana2|talkie|minimax-m2|", 0, {O200K}},
     {"|granite-embed-multi-97m|", IGNORE_MERGES, {O200K}},
     {"|tiny_aya|cohere2moe|", 0, {THREES("\\p{Nd}", WORD_END), O200K}},
@@ -244,6 +245,7 @@ enum status pretokenizer_open(struct pretokenizer **out, const char *name, size_
         .ignore_merges = group->traits & IGNORE_MERGES,
         .add_bos = group->traits & ADD_BOS,
         .nfc = group->traits & NFC,
+        .characters = group->traits & CHARACTERS,
     };
     p->memory = pcre2_general_context_create(give, take, NULL);
     if (p->memory) p->limits = pcre2_match_context_create(p->memory);

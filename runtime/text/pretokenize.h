@@ -20,6 +20,7 @@ struct pretokenizer_traits {
     bool ignore_merges; // a word that is a token is taken whole, before any merge
     bool add_bos;       // BOS comes first unless the file says otherwise
     bool nfc;           // text is put into Unicode normal form C first
+    bool characters;    // BPE merges characters, and spaces are U+2581, else bytes
 };
 
 struct split_list {       // where each word ends, ascending; the caller owns it

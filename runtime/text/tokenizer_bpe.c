@@ -1,4 +1,5 @@
-/* tokenizer_bpe.c: BPE of bytes, tokenizer.ggml.model "gpt2", and of characters, "gemma4".
+/* tokenizer_bpe.c: BPE of bytes, tokenizer.ggml.model "gpt2", and of characters, "gemma4"
+ * or "gpt2" with such a pre-tokenizer.
  *
  * Words come from the pre-tokenizer; each starts as one token per byte or character, and the
  * adjacent pair of lowest rank is merged until there is none, through a heap, so that a word of n
@@ -178,6 +179,7 @@ enum status bpe_load(struct tokenizer *t, const struct gguf *g, struct err *e) {
     if (pretokenizer_open(&t->pretokenizer, name.bytes, (size_t)name.length, e) != OK)
         return e->status;
     t->add_bos = pretokenizer_traits(t->pretokenizer)->add_bos;
+    t->characters = t->characters || pretokenizer_traits(t->pretokenizer)->characters;
     map_bytes(t);
     return load_merges(t, g, e);
 }

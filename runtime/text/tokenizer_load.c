@@ -316,6 +316,7 @@ enum status tokenizer_load(struct tokenizer *t, const struct gguf *g, struct err
     t->bos = t->eos = t->unknown = -1;
     if (load_model(t, g, e) != OK || load_pieces(t, g, e) != OK || load_kinds(t, g, e) != OK)
         return e->status;
+    const bool gemma4 = t->characters;
     if (t->spm && spm_prepare(t, e) != OK) return e->status;
     if (piece_map_build(t, e) != OK) return e->status;
     load_id(t, g, "tokenizer.ggml.bos_token_id", &t->bos);
@@ -334,7 +335,8 @@ enum status tokenizer_load(struct tokenizer *t, const struct gguf *g, struct err
     if (gguf_read_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e) != OK ||
         gguf_read_bool(g, "tokenizer.ggml.add_eos_token", &t->add_eos, e) != OK)
         return e->status;
-    // The converters of this family write that there is no BOS, but the model needs it.
-    if (t->characters) t->add_bos = t->bos >= 0;
+    // The converters of Gemma 4 write that there is no BOS, but the model needs it.
+    if (gemma4 || (t->characters && pretokenizer_traits(t->pretokenizer)->add_bos))
+        t->add_bos = t->bos >= 0;
     return build_sets(t, e);
 }

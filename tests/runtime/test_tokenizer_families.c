@@ -49,6 +49,17 @@ static void check_characters(void **state) {
     assert_int_equal(tokenizer_decode(s.t, 233, true, false, out, sizeof out), 1);
     assert_int_equal((uint8_t)out[0], 0xe6);
     subject_close(&s);
+    v.model = "gpt2"; // as converters of other families write, whose pre-tokenizer tells
+    subject_open(&s, &v);
+    assert_ids(&s, "\u00e9a  b ab\n", FRAMED, "1 267 268 261 266 263");
+    subject_close(&s);
+    v.pre = "sarvam-moe"; // the key says whether BOS comes first
+    subject_open(&s, &v);
+    assert_ids(&s, "\u00e9a  b ab\n", FRAMED, "267 268 261 266 263");
+    assert_int_equal(tokenizer_decode(s.t, 266, true, false, out, sizeof out), 3);
+    assert_string_equal(out, " ab");
+    subject_close(&s);
+    v.model = "gemma4";
     v.pre = "qwen2"; // with normal form C before
     subject_open(&s, &v);
     assert_ids(&s, "e\u0301a  b ab", PLAIN, "267 268 261 266");
