@@ -85,12 +85,24 @@ static bool xtc_on(const struct sampler_options *o) {
     return o->xtc_probability > 0 && o->xtc_threshold <= 0.5F;
 }
 
+// True if a penalty comes behind a step that may have dropped what it makes the likeliest.
+static bool penalties_follow(const struct sampler_order *order) {
+    bool cut = false;
+    for (int32_t i = 0; i < order->n; i++) {
+        const bool penalty = order->steps[i] == SAMPLER_PENALTIES || order->steps[i] == SAMPLER_DRY;
+        if (penalty && cut) return true;
+        cut = cut || !penalty;
+    }
+    return false;
+}
+
 // Finds out whether steps that only cut can be left out: the likeliest survives all but two.
 static void set_shortcuts(struct sampler *s) {
     const struct sampler_options *o = &s->options;
     const bool plain = o->dynatemp_range <= 0 && has_step(&o->order, SAMPLER_TEMPERATURE);
     s->greedy = o->temp <= 0 && (o->mirostat || plain);
-    s->cuts = !s->greedy || (o->typical_p > 0 && o->typical_p < 1) || xtc_on(o);
+    s->cuts = !s->greedy || (o->typical_p > 0 && o->typical_p < 1) || xtc_on(o) ||
+              penalties_follow(&o->order);
 }
 
 enum status sampler_init(struct sampler *s, const struct sampler_options *options, int32_t n_vocab,

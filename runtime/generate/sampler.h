@@ -54,7 +54,7 @@ struct sampler {
     struct candidate *memory;     // [n_vocab], owned
     struct candidates candidates; // in memory: those that the last sampler_apply left
     struct penalties penalties;
-    bool greedy, cuts; // takes the likeliest; a step may drop the likeliest, or the draw is free
+    bool greedy, cuts; // takes the likeliest; cuts decide which one that is, or the draw is free
     float mu;          // of mirostat: the surprise that it aims at
     uint64_t state[4];
 };

@@ -386,6 +386,37 @@ static void greedy_obeys_xtc_and_typical(void **state) {
     assert_int_equal(counts[1], 10);
 }
 
+// Penalties behind a cut, or behind the temperature, do not bring back what these dropped.
+static void greedy_obeys_the_order(void **state) {
+    (void)state;
+    static const struct {
+        const char *order;
+        int32_t token;
+    } cases[] = {
+        {"penalties;top_k;temperature", 1},     {"dry;penalties;temperature", 1},
+        {"top_k;penalties;temperature", 0},     {"temperature;penalties", 0},
+        {"min_p;dry;penalties;temperature", 0},
+    };
+    const float logits[] = {2, 1.5f, 0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sampler_options options = plain;
+        struct sampler s;
+        struct err e;
+        int32_t token;
+        options.temp = 0;
+        options.top_k = 1;
+        options.min_p = 0.9f;
+        options.presence_penalty = 1;
+        options.repeat_last_n = 8;
+        assert_int_equal(sampler_order_names(&options.order, cases[i].order, &e), OK);
+        assert_int_equal(sampler_init(&s, &options, 3, 64, &e), OK);
+        sampler_accept(&s, 0);
+        assert_int_equal(sampler_draw(&s, logits, &token, &e), OK);
+        assert_int_equal(token, cases[i].token);
+        sampler_close(&s);
+    }
+}
+
 static void mirostat_follows_the_surprise(void **state) {
     (void)state;
     const double p[] = {0.5, 0.25, 0.125, 0.125};
@@ -566,6 +597,7 @@ int main(void) {
         cmocka_unit_test(order_is_read_by_names_and_letters),
         cmocka_unit_test(xtc_cuts_as_often_as_asked),
         cmocka_unit_test(greedy_obeys_xtc_and_typical),
+        cmocka_unit_test(greedy_obeys_the_order),
         cmocka_unit_test(mirostat_follows_the_surprise),
         cmocka_unit_test(biases_move_and_forbid_tokens),
         cmocka_unit_test(breakers_begin_within_tokens),
