@@ -175,8 +175,9 @@ void candidates_exclude_top(struct candidates *c, float threshold) {
 // ---- Temperature --------------------------------------------------------------------------------
 
 void candidates_temper(struct candidates *c, float temp) {
-    if (temp <= 0) {
-        c->list[0] = c->list[candidates_best(c)];
+    const int32_t best = candidates_best(c);
+    if (temp <= 0 || !isfinite(c->list[best].logit / temp)) {
+        c->list[0] = c->list[best];
         c->n = 1;
         return;
     }

@@ -39,7 +39,8 @@ void candidates_top_n_sigma(struct candidates *c, float n);
 void candidates_exclude_top(struct candidates *c, float threshold);
 
 // Divide the logits by a temperature above 0; the second one by low to high, as the entropy of the
-// candidates is low or high. A temperature that comes out as 0 leaves the best alone.
+// candidates is low or high. A temperature that comes out as 0, or so low that the best logit would
+// become infinite, leaves the best alone.
 void candidates_temper(struct candidates *c, float temp);
 void candidates_temper_by_entropy(struct candidates *c, float low, float high, float exponent);
 

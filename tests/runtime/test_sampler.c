@@ -101,6 +101,25 @@ static void temperature_sharpens(void **state) {
     for (int i = 0; i < 4; i++) assert_frequency(counts[i], 100000, p[i] * p[i] / sum);
 }
 
+// Quotients beyond the largest float are no numbers in a softmax: the likeliest is all that is
+// left.
+static void lowest_temperatures_take_the_likeliest(void **state) {
+    (void)state;
+    const float logits[] = {3, 100, 2.5f};
+    const struct {
+        float temp, range;
+    } cases[] = {{1e-38f, 0}, {1, 1}, {1e-3f, 5}}; // the range takes them to almost 0: one is sure
+    int counts[3];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct sampler_options options = plain;
+        options.temp = cases[i].temp;
+        options.dynatemp_range = cases[i].range;
+        options.dynatemp_exponent = 1;
+        count_draws(&options, logits, 3, 20, counts);
+        assert_int_equal(counts[1], 20);
+    }
+}
+
 static void top_k_keeps_the_k_likeliest(void **state) {
     (void)state;
     const double p[] = {0.1, 0.3, 0.05, 0.25, 0.2, 0.1};
@@ -584,6 +603,7 @@ int main(void) {
         cmocka_unit_test(greedy_takes_the_first_of_the_likeliest),
         cmocka_unit_test(frequencies_follow_the_softmax),
         cmocka_unit_test(temperature_sharpens),
+        cmocka_unit_test(lowest_temperatures_take_the_likeliest),
         cmocka_unit_test(top_k_keeps_the_k_likeliest),
         cmocka_unit_test(equal_logits_are_cut_by_number),
         cmocka_unit_test(top_p_keeps_the_smallest_set_that_reaches_p),
