@@ -203,6 +203,8 @@ static void mark_families(struct tokenizer *t, const struct gguf *g) {
             if (id >= 0) t->flags[id] |= TOKEN_SHOWN;
         }
     }
+    if (find_name(t, "<|calls|>") >= 0 && find_name(t, "<|flush|>") >= 0)
+        drop_end(t, "<|end|>"); // of Solar Open: it ends a thought too, before the answer
     if (find_name(t, "<|tool_response>") >= 0) drop_end(t, "</s>");
     show_marks(t);
 

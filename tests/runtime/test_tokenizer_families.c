@@ -99,6 +99,25 @@ static void check_ends(void **state) {
     subject_close(&s);
 }
 
+// Solar Open ends each part of a reply with <|end|>, a thought before the answer as well.
+static void check_ends_of_parts(void **state) {
+    (void)state;
+    struct vocab_build v;
+    struct subject s;
+    vocab_init_bpe(&v);
+    vocab_add(&v, "<|end|>", TOKEN_CONTROL, 0);   // 256
+    vocab_add(&v, "<|calls|>", TOKEN_CONTROL, 0); // 257
+    subject_open(&s, &v);
+    assert_true(tokenizer_is_end(s.t, 256));
+    subject_close(&s);
+    vocab_add(&v, "<|flush|>", TOKEN_CONTROL, 0); // 258
+    subject_open(&s, &v);
+    assert_false(tokenizer_is_end(s.t, 256));
+    assert_true(tokenizer_is_end(s.t, 257));
+    assert_true(tokenizer_is_end(s.t, 258));
+    subject_close(&s);
+}
+
 static void check_phi3(void **state) {
     (void)state;
     struct vocab_build v;
@@ -130,6 +149,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check_characters),
         cmocka_unit_test(check_ends),
+        cmocka_unit_test(check_ends_of_parts),
         cmocka_unit_test(check_phi3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
