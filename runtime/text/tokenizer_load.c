@@ -88,8 +88,15 @@ static const struct {
     {"<eos>", false},
     {"[e~[", false},
     {"<|fim_pad|>", false},
+    {"<fim-pad>", false},
+    {"<fim_pad>", false},
+    {"<PAD>", false},
+    {"[PAD]", false},
     {"<|repo_name|>", false},
     {"<|fim_repo|>", false},
+    {"<fim-repo>", false},
+    {"<REPO>", false},
+    {"<reponame>", false},
     {"<|file_sep|>", false},
 };
 

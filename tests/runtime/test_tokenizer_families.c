@@ -72,10 +72,13 @@ static void check_ends(void **state) {
     struct subject s;
     char text[16];
     vocab_init_bpe(&v);
-    vocab_add(&v, "<|im_end|>", TOKEN_NORMAL, 0); // 256: typed wrongly
-    vocab_add(&v, "</s>", TOKEN_NORMAL, 0);       // 257: just text
-    vocab_add(&v, "<|end|>", TOKEN_CONTROL, 0);   // 258
-    vocab_add(&v, "stop", TOKEN_CONTROL, 0);      // 259
+    vocab_add(&v, "<|im_end|>", TOKEN_NORMAL, 0);  // 256: typed wrongly
+    vocab_add(&v, "</s>", TOKEN_NORMAL, 0);        // 257: just text
+    vocab_add(&v, "<|end|>", TOKEN_CONTROL, 0);    // 258
+    vocab_add(&v, "stop", TOKEN_CONTROL, 0);       // 259
+    vocab_add(&v, "[PAD]", TOKEN_CONTROL, 0);      // 260
+    vocab_add(&v, "<reponame>", TOKEN_CONTROL, 0); // 261
+    vocab_add(&v, "<PAD>", TOKEN_NORMAL, 0);       // 262: just text
     vocab_key(&v, (struct vocab_key){"tokenizer.ggml.eot_token_id", GGUF_U32, 259, NULL});
     subject_open(&s, &v);
     assert_non_null(strstr(s.warnings, "<|im_end|>"));
@@ -84,18 +87,21 @@ static void check_ends(void **state) {
     assert_false(tokenizer_is_end(s.t, 257));
     assert_true(tokenizer_is_end(s.t, 258));
     assert_true(tokenizer_is_end(s.t, 259));
+    assert_true(tokenizer_is_end(s.t, 260));
+    assert_true(tokenizer_is_end(s.t, 261));
+    assert_false(tokenizer_is_end(s.t, 262));
     assert_false(tokenizer_is_end(s.t, -1));
     assert_false(tokenizer_is_end(s.t, 9999));
     subject_close(&s);
     // Harmony: <|end|> only ends a message, and its marks are printed.
-    vocab_add(&v, "<|return|>", TOKEN_CONTROL, 0);  // 260
-    vocab_add(&v, "<|call|>", TOKEN_CONTROL, 0);    // 261
-    vocab_add(&v, "<|channel|>", TOKEN_CONTROL, 0); // 262
+    vocab_add(&v, "<|return|>", TOKEN_CONTROL, 0);  // 263
+    vocab_add(&v, "<|call|>", TOKEN_CONTROL, 0);    // 264
+    vocab_add(&v, "<|channel|>", TOKEN_CONTROL, 0); // 265
     subject_open(&s, &v);
     assert_false(tokenizer_is_end(s.t, 258));
-    assert_true(tokenizer_is_end(s.t, 260));
-    assert_int_equal(tokenizer_decode(s.t, 262, false, false, text, sizeof text), 11);
-    assert_int_equal(tokenizer_decode(s.t, 260, false, false, text, sizeof text), 0);
+    assert_true(tokenizer_is_end(s.t, 263));
+    assert_int_equal(tokenizer_decode(s.t, 265, false, false, text, sizeof text), 11);
+    assert_int_equal(tokenizer_decode(s.t, 263, false, false, text, sizeof text), 0);
     subject_close(&s);
 }
 
