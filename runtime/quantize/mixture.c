@@ -59,8 +59,12 @@ static bool holds(const struct gguf_tensor *t, const char *text) {
     return memmem(t->name.bytes, t->name.length, text, strlen(text)) != NULL;
 }
 
+static bool text_is(struct gguf_text a, const char *text) {
+    return a.length == strlen(text) && memcmp(a.bytes, text, a.length) == 0;
+}
+
 static bool is_named(const struct gguf_tensor *t, const char *text) {
-    return t->name.length == strlen(text) && memcmp(t->name.bytes, text, t->name.length) == 0;
+    return text_is(t->name, text);
 }
 
 static bool ends_with(const struct gguf_tensor *t, const char *text) {
@@ -142,8 +146,8 @@ static bool is_kept(const struct gguf_tensor *t) {
 struct facts { // about the model
     enum file_type file;
     uint64_t n_layers, n_experts;
-    bool tied;         // no output matrix: the embedding takes its place
-    bool wide_queries; // 80 layers whose values are shared by many query heads
+    bool tied;          // no output matrix: the embedding takes its place
+    bool shares_values; // by many query heads, so that bits of them cost little
     bool has_importance;
 };
 
@@ -156,7 +160,7 @@ static enum dtype values_type(const struct facts *f, enum dtype type, uint64_t i
     if (f->file == FILE_Q3_K_M) type = i < 2 ? DTYPE_Q5_K : DTYPE_Q4_K;
     if ((f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M) && more_bits(i, n)) type = DTYPE_Q6_K;
     if (f->file == FILE_Q4_K_S && i < 4) type = DTYPE_Q5_K;
-    if (f->wide_queries && (type == DTYPE_Q3_K || type == DTYPE_Q4_K)) type = DTYPE_Q5_K;
+    if (f->shares_values && (type == DTYPE_Q3_K || type == DTYPE_Q4_K)) type = DTYPE_Q5_K;
     return f->n_experts == 8 ? DTYPE_Q8_0 : type;
 }
 
@@ -244,6 +248,26 @@ static enum status read_number(const struct gguf *g, struct gguf_text architectu
     return gguf_read_u64(g, key, 0, 1 << 20, out, e);
 }
 
+// llama-quantize tells models whose values are shared by many query heads from their depth, and
+// only in these families.
+static enum status read_sharing(struct facts *f, const struct gguf *g,
+                                struct gguf_text architecture, struct err *e) {
+    static const struct {
+        const char *architecture;
+        uint64_t n_layers;
+    } deep[] = {{"deci", 80}, {"jais2", 68}, {"llama", 80}, {"olmo", 80}, {"qwen2", 80}};
+    uint64_t n_heads = 0;
+    for (size_t i = 0; i < sizeof deep / sizeof *deep; i++)
+        f->shares_values |=
+            f->n_layers == deep[i].n_layers && text_is(architecture, deep[i].architecture);
+    if (!f->shares_values || !text_is(architecture, "llama")) return OK;
+    if (read_number(g, architecture, "attention.head_count", &n_heads, e)) return e->status;
+    uint64_t n_kv_heads = n_heads;
+    if (read_number(g, architecture, "attention.head_count_kv", &n_kv_heads, e)) return e->status;
+    f->shares_values = n_heads != n_kv_heads;
+    return OK;
+}
+
 static enum status read_facts(struct facts *f, const struct gguf *g, struct err *e) {
     struct gguf_text architecture = {"", 0};
     f->tied = !gguf_find_tensor(g, "output.weight");
@@ -251,8 +275,7 @@ static enum status read_facts(struct facts *f, const struct gguf *g, struct err 
         read_number(g, architecture, "block_count", &f->n_layers, e) ||
         read_number(g, architecture, "expert_count", &f->n_experts, e))
         return e->status;
-    f->wide_queries = f->n_layers == 80 && f->n_experts == 0;
-    return OK;
+    return read_sharing(f, g, architecture, e);
 }
 
 static bool is_plain(enum dtype type) {

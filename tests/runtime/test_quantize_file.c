@@ -183,6 +183,43 @@ static void tied_and_expert_models_have_their_rules(void **state) {
     gguf_close(&g);
 }
 
+// The type that Q4_K_S gives the values of a fifth layer, which is Q4_K in most models.
+static enum dtype fifth_values(const struct paths *p, const char *architecture, uint64_t n_layers,
+                               uint64_t n_kv_heads) {
+    struct gguf_build b;
+    struct gguf g;
+    char key[64], name[64];
+    gguf_build_init(&b);
+    gguf_build_text(&b, "general.architecture", architecture);
+    snprintf(key, sizeof key, "%s.block_count", architecture);
+    gguf_build_int(&b, key, GGUF_U32, n_layers);
+    snprintf(key, sizeof key, "%s.attention.head_count", architecture);
+    gguf_build_int(&b, key, GGUF_U32, 64);
+    snprintf(key, sizeof key, "%s.attention.head_count_kv", architecture);
+    if (n_kv_heads) gguf_build_int(&b, key, GGUF_U32, n_kv_heads);
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "blk.%d.attn_v.weight", i);
+        add_matrix(&b, name, COLUMNS, 1);
+    }
+    gguf_build_finish(&b);
+    gguf_build_write(&b, p->source);
+    gguf_build_close(&b);
+    must_quantize(p, "Q4_K_S", NULL, &g);
+    const enum dtype type = gguf_find_tensor(&g, "blk.4.attn_v.weight")->type;
+    gguf_close(&g);
+    return type;
+}
+
+static void values_of_many_query_heads_have_more_bits(void **state) {
+    const struct paths *p = *state;
+    assert_int_equal(fifth_values(p, "llama", 80, 8), DTYPE_Q5_K);  // Llama 2 70B
+    assert_int_equal(fifth_values(p, "llama", 80, 64), DTYPE_Q4_K); // LLaMA 65B
+    assert_int_equal(fifth_values(p, "llama", 80, 0), DTYPE_Q4_K);  // as many as query heads
+    assert_int_equal(fifth_values(p, "llama", 79, 8), DTYPE_Q4_K);
+    assert_int_equal(fifth_values(p, "qwen2", 80, 64), DTYPE_Q5_K);  // Qwen1.5 72B
+    assert_int_equal(fifth_values(p, "qwen2vl", 80, 8), DTYPE_Q4_K); // a family without the rule
+}
+
 static void keys_stay_and_the_type_is_told(void **state) {
     const struct paths *p = *state;
     struct gguf before, after;
@@ -430,11 +467,17 @@ static void refused_allocations_are_errors(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_paths, remove_paths)
     const struct CMUnitTest tests[] = {
-        TEST(types_follow_the_rules),           TEST(tied_and_expert_models_have_their_rules),
-        TEST(keys_stay_and_the_type_is_told),   TEST(split_files_become_one),
-        TEST(importance_is_read_in_both_forms), TEST(importance_changes_the_rows),
-        TEST(broken_importance_is_refused),     TEST(unusable_numbers_are_refused),
-        TEST(stopping_leaves_no_file),          TEST(refused_allocations_are_errors),
+        TEST(types_follow_the_rules),
+        TEST(tied_and_expert_models_have_their_rules),
+        TEST(values_of_many_query_heads_have_more_bits),
+        TEST(keys_stay_and_the_type_is_told),
+        TEST(split_files_become_one),
+        TEST(importance_is_read_in_both_forms),
+        TEST(importance_changes_the_rows),
+        TEST(broken_importance_is_refused),
+        TEST(unusable_numbers_are_refused),
+        TEST(stopping_leaves_no_file),
+        TEST(refused_allocations_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
