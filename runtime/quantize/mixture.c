@@ -282,6 +282,18 @@ static bool is_plain(enum dtype type) {
     return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
 }
 
+// A matrix that has its type already, as experts of a source in MXFP4 do, needs no better source.
+static enum status check_source(const struct gguf_tensor *t, enum dtype type, struct err *e) {
+    if (t->type == type || is_plain(t->type)) return OK;
+    err_set(e, ERR_UNSUPPORTED, "tensor %.*s is quantised already", (int)t->name.length,
+            t->name.bytes);
+    err_expected(e, "F32, F16, BF16 or %s", dtype_name(type));
+    err_actual(e, "%s", dtype_name(t->type));
+    if (t->type == DTYPE_MXFP4 && t->ne[2] > 1)
+        return err_fix(e, "use MXFP4_MOE, which keeps experts of this type as they are");
+    return err_fix(e, "begin with the model in full precision");
+}
+
 enum status mixture_choose(const struct mixture *m, const struct gguf *g, bool has_importance,
                            enum dtype *types, struct err *e) {
     struct facts facts = {.file = (enum file_type)m->file_type, .has_importance = has_importance};
@@ -290,14 +302,8 @@ enum status mixture_choose(const struct mixture *m, const struct gguf *g, bool h
         const struct gguf_tensor *t = &g->tensors[i];
         types[i] = t->type;
         if (is_kept(t)) continue;
-        if (!is_plain(t->type)) {
-            err_set(e, ERR_UNSUPPORTED, "tensor %.*s is quantised already", (int)t->name.length,
-                    t->name.bytes);
-            err_expected(e, "F32, F16 or BF16");
-            err_actual(e, "%s", dtype_name(t->type));
-            return err_fix(e, "begin with the model in full precision");
-        }
         types[i] = fitting_type(choose(m, &facts, g, t), t->ne[0]);
+        if (check_source(t, types[i], e)) return e->status;
     }
     return OK;
 }

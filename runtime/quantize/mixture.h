@@ -20,7 +20,7 @@ enum status mixture_find(const struct mixture **out, const char *name, struct er
 
 // Fills types[g->n_tensors]; a tensor that stays as it is gets its own type. has_importance: there
 // is a matrix of importance. ERR_FORMAT for keys of the model that are no numbers,
-// ERR_UNSUPPORTED for a matrix that is quantised already, ERR_MEMORY.
+// ERR_UNSUPPORTED for a matrix that has another quantised type already, ERR_MEMORY.
 enum status mixture_choose(const struct mixture *m, const struct gguf *g, bool has_importance,
                            enum dtype *types, struct err *e);
 

@@ -59,6 +59,16 @@ done
 "$TANDEM" inspect -v -m "$work/experts.MXFP4_MOE.gguf" 2>"$work/log" | grep -q 'MXFP4 .*ffn_down_exps'
 check quantize_experts_are_mxfp4 $?
 
+# Experts that a checkpoint has in MXFP4 stay as they are; all else becomes Q8_0.
+oss=tests/golden/tiny/converted_gpt_oss.gguf
+experts_of() { "$TANDEM" inspect -v -m "$1" 2>/dev/null | grep 'MXFP4 .*_exps'; }
+"$TANDEM" quantize -q $oss "$work/oss.gguf" MXFP4_MOE 2>"$work/log" &&
+    experts_of $oss >"$work/before" && experts_of "$work/oss.gguf" >"$work/after" &&
+    cmp "$work/before" "$work/after" &&
+    "$TANDEM" inspect -v -m "$work/oss.gguf" 2>/dev/null | grep -q 'Q8_0 .*attn_q.weight'
+check quantize_mxfp4_experts_stay $? "$(cat "$work/log")"
+fails quantize_mxfp4_experts_name_the_type 1 'MXFP4_MOE' "$TANDEM" quantize $oss "$work/new" Q4_K_M
+
 parts=tests/golden/tiny/split-00001-of-00003.gguf
 fails quantize_split_is_read 1 'quantised already' "$TANDEM" quantize "$parts" "$work/new" Q8_0
 fails quantize_refuses_quantised 1 'quantised already' "$TANDEM" quantize "$MODEL" "$work/new" Q4_0
