@@ -24,16 +24,18 @@ static void encode_table(const struct forward *f, enum area area, const struct r
 
 static bool has_local_rope(const struct forward *f) { return f->hp->local_rope.base > 0; }
 
-// A model has at most one of these two.
-static bool has_query_rope(const struct forward *f) { return f->hp->query_rope.base > 0; }
+bool encode_has_query_rope(const struct forward *f) { return f->hp->query_rope.base > 0; }
 
 void encode_angles(const struct forward *f) {
     const int32_t n_rot = f->shape->n_rot;
     const float *factors = f->area[AREA_FREQS];
+    const bool latent = f->shape->latent.rank;
     encode_table(f, AREA_ANGLES, &f->hp->rope, factors, n_rot);
     if (has_local_rope(f))
         encode_table(f, AREA_OTHER_ANGLES, &f->hp->local_rope, NULL, f->shape->n_local_rot);
-    if (has_query_rope(f)) encode_table(f, AREA_OTHER_ANGLES, &f->hp->query_rope, factors, n_rot);
+    if (encode_has_query_rope(f))
+        encode_table(f, AREA_OTHER_ANGLES, &f->hp->query_rope, latent ? NULL : factors,
+                     (int32_t)dims_of(f->shape, NULL, DIM_OTHER_ROT));
 }
 
 // Parts the rows of gated queries.
@@ -128,7 +130,7 @@ static bool turns(const struct forward *f) {
 // q = rope(q), k = rope(k), in two calls if queries have a table of their own.
 static void encode_rope(const struct forward *f) {
     const struct unit *u = f->unit;
-    const bool apart = has_query_rope(f), local = u->window && has_local_rope(f);
+    const bool apart = encode_has_query_rope(f), local = u->window && has_local_rope(f);
     struct rope_args args = {.q = f->area[AREA_Q],
                              .k = f->area[AREA_K],
                              .table = f->area[local ? AREA_OTHER_ANGLES : AREA_ANGLES],

@@ -40,7 +40,7 @@ struct hparams {
     float residual_eps; // of norms of the residual stream
     struct rope_numbers rope;
     struct rope_numbers local_rope;   // of layers with a window; base 0: as in the others
-    struct rope_numbers query_rope;   // of queries; base 0: as of keys
+    struct rope_numbers query_rope;   // of queries, of all columns if latent; base 0: as of keys
     float embed_scale;                // of rows of the embedding
     float attention_scale;            // of scores; 0: 1 / sqrt(head_dim)
     float attention_softcap;          // as in struct attention_args

@@ -16,6 +16,12 @@ static int64_t mixer_in(const struct shape *shape) {
     return (int64_t)r->n_heads * r->head_dim + recurrent_channels(r) + r->n_heads;
 }
 
+// Queries of latent attention are scaled whole.
+static int64_t other_rot(const struct shape *shape) {
+    const struct latent_shape *latent = &shape->latent;
+    return latent->rank ? latent->rank + shape->n_rot : shape->n_local_rot;
+}
+
 int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim) {
     const int64_t n_heads = unit ? unit->n_heads : shape->n_heads;
     const int64_t n_kv_heads = unit ? unit->n_kv_heads : shape->n_kv_heads;
@@ -45,7 +51,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_HEADS: return n_heads;
     case DIM_ROT: return shape->n_rot;
     case DIM_HALF_ROT: return shape->n_rot / 2;
-    case DIM_OTHER_ROT: return shape->has_other_angles ? shape->n_local_rot : 0;
+    case DIM_OTHER_ROT: return shape->has_other_angles ? other_rot(shape) : 0;
     case DIM_FF: return ff_of(shape, unit);
     case DIM_FF_EXPERT: return unit ? unit->n_ff_expert : shape->n_ff_expert;
     case DIM_EXPERTS: return n_experts;

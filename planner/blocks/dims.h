@@ -27,7 +27,7 @@ enum dim {
     DIM_HEADS,    // n_heads
     DIM_ROT,
     DIM_HALF_ROT,  // n_rot / 2
-    DIM_OTHER_ROT, // n_local_rot if the model has other angles, else 0
+    DIM_OTHER_ROT, // n_local_rot, or DIM_LATENT_ROW, if the model has other angles, else 0
     DIM_FF,        // of a unit that has no tensors yet, the largest of any
     DIM_FF_EXPERT,
     DIM_EXPERTS,

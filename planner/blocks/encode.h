@@ -35,6 +35,10 @@ extern const struct block block_embed, block_attention, block_latent, block_delt
 // Encodes the tables of angles of rotary positions, once per micro-batch. In attention.c.
 void encode_angles(const struct forward *f);
 
+// True if queries turn by a table of their own. A model has at most one of this and a table of
+// layers with a window.
+bool encode_has_query_rope(const struct forward *f);
+
 // Encodes all of attention, which leaves the norm that it reads in AREA_NORMED if the unit ends
 // without a norm; and Mamba-2 of what is in AREA_NORMED. In attention.c and mamba.c.
 void encode_attention(const struct forward *f);

@@ -89,9 +89,18 @@ static void encode_row(const struct forward *f, const float *x) {
             .first = k, .x = normed, .n_rows = n, .n_first = rank, .first_stride = row_width(f)});
 }
 
-// Turns the last columns of q and k.
+// Turns the last columns of q and k. Where scores have a temperature, all columns of q are scaled
+// by it before: they turn by no angle.
 static void encode_turn(const struct forward *f) {
     const int32_t rank = f->shape->latent.rank;
+    if (encode_has_query_rope(f))
+        f->ops->rope(f->stream, &(struct rope_args){.q = f->area[AREA_Q],
+                                                    .k = f->area[AREA_K],
+                                                    .table = f->area[AREA_OTHER_ANGLES],
+                                                    .n_tokens = f->n_tokens,
+                                                    .n_heads = f->unit->n_heads,
+                                                    .head_dim = row_width(f),
+                                                    .n_rot = row_width(f)});
     f->ops->rope(f->stream, &(struct rope_args){.q = f->area[AREA_Q] + rank,
                                                 .k = f->area[AREA_K] + rank,
                                                 .table = f->area[AREA_ANGLES],
@@ -172,6 +181,7 @@ static const struct block_area NEEDED[] = {
     {AREA_NORMED, ROWS_TOKENS, DIM_EMBD},
     {AREA_FREQS, ROWS_ONE, DIM_HALF_ROT},
     {AREA_ANGLES, ROWS_TOKENS, DIM_ROT},
+    {AREA_OTHER_ANGLES, ROWS_TOKENS, DIM_OTHER_ROT},
     {AREA_Q, ROWS_HEADS, DIM_LATENT_ROW},
     {AREA_ATTENDED, ROWS_HEADS, DIM_LATENT_ROW},
     {AREA_K, ROWS_TOKENS, DIM_LATENT_ROW},

@@ -383,15 +383,21 @@ static enum status check_turning(const struct model *m, struct err *e) {
 static enum status read_temperature(struct model *m, struct err *e) {
     struct hparams *hp = &m->hp;
     float temperature = 0;
-    if (model_take_float(m, "attention.temperature_scale", &temperature, e)) return e->status;
+    int32_t period = m->n_ctx_short;
+    if (model_take_float(m, "attention.temperature_scale", &temperature, e) ||
+        model_take_int(m, "attention.temperature_length", MAX_TRAIN_CONTEXT, &period, e))
+        return e->status;
     if (!(temperature > 0)) return OK;
     if (hp->local_rope.base > 0)
         return err_set(e, ERR_UNSUPPORTED, "key %s.attention.temperature_scale beside windows",
                        m->shape->architecture);
     m->shape->has_other_angles = true;
     hp->query_rope = hp->rope;
+    // The columns of latent queries turn apart from this.
+    if (m->family->attends_latent)
+        hp->query_rope = (struct rope_numbers){.base = hp->rope.base, .magnitude = 1};
     hp->query_rope.temperature = temperature;
-    hp->query_rope.period = m->n_ctx_short;
+    hp->query_rope.period = period;
     return OK;
 }
 

@@ -123,6 +123,58 @@ static void test_micro_batches(void **state) {
     }
 }
 
+// Logits after the prompt of a model of one layer whose scores have the scale, and a temperature
+// from position 32 on.
+static void scored_logits(struct fixture *f, const struct tiny_model *tiny, float scale,
+                          float temperature, float *out) {
+    struct engine_options o = f->options;
+    struct gguf_build b;
+    char key[64], path[80];
+    snprintf(path, sizeof path, "%s.scored", f->path);
+    o.model_path = path;
+    o.cpu.isa = ISA_REF;
+    o.workload.kv_type_k = o.workload.kv_type_v = DTYPE_F32;
+    tiny_model_build(&b, tiny, NULL);
+    snprintf(key, sizeof key, "%s.attention.scale", tiny->architecture);
+    gguf_build_f32(&b, key, scale);
+    snprintf(key, sizeof key, "%s.attention.temperature_scale", tiny->architecture);
+    gguf_build_f32(&b, key, temperature);
+    snprintf(key, sizeof key, "%s.attention.temperature_length", tiny->architecture);
+    gguf_build_int(&b, key, GGUF_U32, 32);
+    gguf_build_finish(&b);
+    gguf_build_write(&b, path);
+    gguf_build_close(&b);
+    prompt_logits(f, &o, N_PROMPT, out);
+    unlink(path);
+}
+
+static double relative_error(const float *expected, const float *actual) {
+    double error = 0, sum = 0;
+    for (int i = 0; i < TINY_VOCAB; i++) {
+        error += pow((double)expected[i] - (double)actual[i], 2);
+        sum += pow((double)expected[i], 2);
+    }
+    return error / sum;
+}
+
+// In a single layer only the last token's scores matter: a temperature is a factor of its scale.
+static void test_temperature(void **state) {
+    static const struct tiny_model models[] = {
+        {.architecture = "mistral3", .n_layers = 1},
+        {.architecture = "deepseek2", .n_layers = 1, .latent_rank = 40, .low_queries = true},
+        {.architecture = "deepseek2", .n_layers = 1, .latent_rank = 56},
+    };
+    const float factor = 1 + 0.7F * logf(1 + (N_PROMPT - 1) / 32);
+    float tempered[TINY_VOCAB], scaled[TINY_VOCAB], plain[TINY_VOCAB];
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        scored_logits(*state, &models[i], 0.3F, 0.7F, tempered);
+        scored_logits(*state, &models[i], 0.3F * factor, 0, scaled);
+        scored_logits(*state, &models[i], 0.3F, 0, plain);
+        assert_true(relative_error(scaled, tempered) < 1e-10);
+        assert_true(relative_error(plain, tempered) > 1e-6);
+    }
+}
+
 // Two timelines mixed in one batch, and a third that begins later, each give what each gives alone.
 static void test_sessions(void **state) {
     struct fixture *f = *state;
@@ -691,6 +743,7 @@ static void test_refused_allocations(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_micro_batches),
+        cmocka_unit_test(test_temperature),
         cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_splits),
         cmocka_unit_test(test_limits),

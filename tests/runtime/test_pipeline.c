@@ -98,6 +98,7 @@ static const struct {
      DTYPE_F16,
      DTYPE_F16},
     {{.architecture = "deepseek2", .latent_rank = 40, .low_queries = true}, DTYPE_F16, DTYPE_F32},
+    {{.architecture = "deepseek2", .latent_rank = 40, .tempered = true}, DTYPE_F16, DTYPE_F32},
     {{.architecture = "deepseek2", .latent_rank = 56, .n_experts = 4, .shared = true},
      DTYPE_Q8_0,
      DTYPE_F16},
