@@ -32,6 +32,7 @@ struct family {
     bool windows_unscaled;             // positions are not scaled in layers with a window
     bool multiplies_logits;            // by the scale in the file; else it is their divisor
     float attention_scale;             // as in struct hparams, unless the file has another
+    float attention_softcap, logit_softcap; // the same
     // Factors that no file of the family has: of the embedding; of what attention and FFNs make,
     // times sqrt(n_layers); of logits, times n_embd.
     float embed_factor, depth_factor, head_factor;

@@ -408,6 +408,8 @@ static enum status read_factors(struct model *m, struct err *e) {
     const struct shape *s = m->shape;
     float divisor = 0;
     hp->attention_scale = m->family->attention_scale;
+    hp->attention_softcap = m->family->attention_softcap;
+    hp->logit_softcap = m->family->logit_softcap;
     if (m->family->scales_embedding) hp->embed_scale = sqrtf((float)s->n_embd);
     if (s->n_layers == m->family->n_layers_of_widest)
         hp->attention_scale = sqrtf((float)s->n_heads / (float)s->n_embd);

@@ -384,6 +384,26 @@ static void test_widest(void **state) {
     assert_float_equal(f->model.hp.attention_scale, 0.25f, 0);
 }
 
+static void caps(struct gguf_build *b) {
+    gguf_build_f32(b, "gemma2.attn_logit_softcapping", 2);
+    gguf_build_f32(b, "gemma2.final_logit_softcapping", 5);
+}
+
+// Early files of Gemma 2 do not tell its caps.
+static void test_caps(void **state) {
+    struct fixture *f = *state;
+    const struct hparams *hp = &f->model.hp;
+    const struct tiny_model tiny = {
+        .architecture = "gemma2", .n_layers = 1, .ends_with_norms = true};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_float_equal(hp->attention_softcap, 50, 0);
+    assert_float_equal(hp->logit_softcap, 30, 0);
+    assert_int_equal(read_tiny(&tiny, caps, NULL, f, &e), OK);
+    assert_float_equal(hp->attention_softcap, 2, 0);
+    assert_float_equal(hp->logit_softcap, 5, 0);
+}
+
 static void test_refusals(void **state) {
     static const struct {
         void (*edit)(struct gguf_build *);
@@ -539,6 +559,7 @@ int main(void) {
         cmocka_unit_test(test_scaling),
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_widest),
+        cmocka_unit_test(test_caps),
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),
