@@ -516,11 +516,12 @@ static enum status check_kv_heads(const struct model *m, struct err *e) {
     return OK;
 }
 
-// Some families have rotary positions only where the file says that they were trained with them.
+// Some families have models without rotary positions, whose files say that they were not trained
+// with them.
 static enum status read_turning(struct model *m, struct err *e) {
-    bool turns = false;
+    bool turns = true;
     m->hp.no_rope_period = m->family->no_rope_period;
-    if (!m->family->turns_if_told) return OK;
+    if (!m->family->may_not_turn) return OK;
     if (model_take_bool(m, "rope.scaling.finetuned", &turns, e)) return e->status;
     if (!turns) m->hp.no_rope_period = 1;
     return OK;

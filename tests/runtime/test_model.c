@@ -384,6 +384,35 @@ static void test_widest(void **state) {
     assert_float_equal(f->model.hp.attention_scale, 0.25f, 0);
 }
 
+static void turned(struct gguf_build *b) {
+    gguf_build_int(b, "granite.rope.scaling.finetuned", GGUF_BOOL, 1);
+}
+static void not_turned(struct gguf_build *b) {
+    gguf_build_int(b, "granite.rope.scaling.finetuned", GGUF_BOOL, 0);
+}
+static void llama_not_turned(struct gguf_build *b) {
+    gguf_build_int(b, "llama.rope.scaling.finetuned", GGUF_BOOL, 0);
+}
+
+// Granites without rotary positions say so by a key that tells nothing of other families.
+static void test_turning(void **state) {
+    struct fixture *f = *state;
+    const struct tiny_model tiny = {.architecture = "granite", .n_layers = 1};
+    const struct tiny_model hybrid = {
+        .architecture = "granitehybrid", .n_layers = 1, .delta_period = 1, .scans_beside = true};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_int_equal(f->model.hp.no_rope_period, 0);
+    assert_int_equal(read_tiny(&tiny, turned, NULL, f, &e), OK);
+    assert_int_equal(f->model.hp.no_rope_period, 0);
+    assert_int_equal(read_tiny(&tiny, not_turned, NULL, f, &e), OK);
+    assert_int_equal(f->model.hp.no_rope_period, 1);
+    assert_int_equal(read_tiny(&hybrid, NULL, NULL, f, &e), OK);
+    assert_int_equal(f->model.hp.no_rope_period, 0);
+    assert_int_equal(read_edited(llama_not_turned, NULL, f, &e), OK);
+    assert_int_equal(f->model.hp.no_rope_period, 0);
+}
+
 static void caps(struct gguf_build *b) {
     gguf_build_f32(b, "gemma2.attn_logit_softcapping", 2);
     gguf_build_f32(b, "gemma2.final_logit_softcapping", 5);
@@ -560,6 +589,7 @@ int main(void) {
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_widest),
         cmocka_unit_test(test_caps),
+        cmocka_unit_test(test_turning),
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),
