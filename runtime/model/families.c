@@ -171,7 +171,7 @@ static const struct family FAMILIES[] = {
     {.architecture = "glm4", .needs = {POST_NORMS}},
     {.architecture = "glm4moe", .expert_gate = GATE_SIGMOID, .rope_neox = true},
     {.architecture = "smollm3", .no_rope_period = 4},
-    {.architecture = "mistral3"},
+    {.architecture = "mistral3", .expert_gate = GATE_SOFTMAX, .normalise_experts = true},
     {.architecture = "phi3", .rope_neox = true},
     {.architecture = "gemma", .glu = GLU_GELU, .rope_neox = true, .scales_embedding = true},
     {.architecture = "gemma2",

@@ -186,6 +186,20 @@ static void test_reads_shared_experts(void **state) {
     assert_non_null(strstr(e.what, "blk.1.ffn_down"));
 }
 
+// Experts of Mistrals are weighted alike in files of either name.
+static void test_mistral_experts(void **state) {
+    static const char *const architectures[] = {"llama", "mistral3"};
+    struct fixture *f = *state;
+    struct err e;
+    for (int i = 0; i < 2; i++) {
+        const struct tiny_model tiny = {
+            .architecture = architectures[i], .n_layers = 1, .n_experts = 4};
+        assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+        assert_int_equal(f->model.hp.expert_gate, GATE_SOFTMAX);
+        assert_true(f->model.hp.normalise_experts);
+    }
+}
+
 static void dense_start(struct gguf_build *b) {
     static const char *const names[] = {"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight",
                                         "blk.0.ffn_down.weight"};
@@ -581,6 +595,7 @@ int main(void) {
         cmocka_unit_test(test_reads_dimensions),
         cmocka_unit_test(test_reads_experts),
         cmocka_unit_test(test_reads_shared_experts),
+        cmocka_unit_test(test_mistral_experts),
         cmocka_unit_test(test_reads_dense_start),
         cmocka_unit_test(test_reads_halves),
         cmocka_unit_test(test_reads_experts_apart),
