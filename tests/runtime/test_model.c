@@ -427,6 +427,22 @@ static void test_turning(void **state) {
     assert_int_equal(f->model.hp.no_rope_period, 0);
 }
 
+static void bare_norm(struct gguf_build *b) {
+    gguf_build_tensor(b, "blk.0.ffn_norm", 1, (const uint64_t[]){TINY_EMBD}, DTYPE_F32, NULL);
+}
+
+// The norm before the FFN of Falcon-H1 has a name without a suffix.
+static void test_bare_norm(void **state) {
+    static const char norm[] = "blk.0.ffn_norm.weight";
+    struct fixture *f = *state;
+    const struct tiny_model tiny = {
+        .architecture = "falcon-h1", .n_layers = 1, .delta_period = 1, .scans_beside = true};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, norm, f, &e), ERR_FORMAT);
+    assert_int_equal(read_tiny(&tiny, bare_norm, norm, f, &e), OK);
+    assert_string_equal(f->shape.units[2].tensors[0].name, "blk.0.ffn_norm");
+}
+
 static void caps(struct gguf_build *b) {
     gguf_build_f32(b, "gemma2.attn_logit_softcapping", 2);
     gguf_build_f32(b, "gemma2.final_logit_softcapping", 5);
@@ -603,6 +619,7 @@ int main(void) {
         cmocka_unit_test(test_scaling),
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_widest),
+        cmocka_unit_test(test_bare_norm),
         cmocka_unit_test(test_caps),
         cmocka_unit_test(test_turning),
         cmocka_unit_test(test_reads_fused),
