@@ -87,6 +87,23 @@ static enum status read_tensor(struct importance_entry *entry, const struct gguf
     return OK;
 }
 
+static enum status set_dataset(struct importance *m, struct gguf_text text, struct err *e) {
+    m->dataset = mem_text(text.bytes, text.length);
+    return m->dataset ? OK : err_memory(e, text.length, "the matrix of importance");
+}
+
+// Reads where the numbers come from: of several texts the first is told.
+static enum status read_source(struct importance *m, const struct gguf *g, struct err *e) {
+    const struct gguf_value *texts = gguf_find(g, "imatrix.datasets");
+    const uint8_t *cursor = NULL;
+    struct gguf_text first;
+    if (gguf_read_u64(g, "imatrix.chunk_count", 0, UINT32_MAX, &m->n_chunks, e)) return e->status;
+    if (!texts || texts->type != GGUF_ARRAY || texts->element != GGUF_STRING ||
+        !gguf_next_text(texts, &cursor, &first))
+        return OK;
+    return set_dataset(m, first, e);
+}
+
 static enum status read_gguf(struct importance *m, const char *path, struct err *e) {
     struct gguf g;
     uint32_t n = 0;
@@ -100,6 +117,7 @@ static enum status read_gguf(struct importance *m, const char *path, struct err 
     for (uint32_t i = 0, next = 0; i < g.n_tensors && !status; i++)
         if (ends_with_sums(&g.tensors[i]))
             status = read_tensor(&m->entries[next++], &g, &g.tensors[i], e);
+    if (!status) status = read_source(m, &g, e);
     gguf_close(&g);
     return status;
 }
@@ -142,6 +160,15 @@ static enum status read_record(struct importance_entry *entry, struct rest *r, s
     return OK;
 }
 
+// Number of chunks, and the text's name: later files have them at their end.
+static enum status read_end(struct importance *m, struct rest *r, struct err *e) {
+    uint32_t n_chunks, length;
+    if (!take_count(r, INT32_MAX, &n_chunks)) return OK;
+    m->n_chunks = n_chunks;
+    if (!take_count(r, INT32_MAX, &length) || length > r->size) return OK;
+    return set_dataset(m, (struct gguf_text){(const char *)r->bytes, length}, e);
+}
+
 static enum status read_dat(struct importance *m, const struct file *file, struct err *e) {
     struct rest rest = {file->map, file->size_bytes};
     uint32_t n;
@@ -151,7 +178,7 @@ static enum status read_dat(struct importance *m, const struct file *file, struc
     for (uint32_t i = 0; i < n; i++)
         if (read_record(&m->entries[i], &rest, e))
             return err_context(e, "%s, record %u", gguf_part_name(file), i + 1);
-    return OK;
+    return read_end(m, &rest, e);
 }
 
 // ---- Both ---------------------------------------------------------------------------------------
@@ -174,6 +201,7 @@ void importance_close(struct importance *m) {
         mem_free(m->entries[i].values);
     }
     mem_free(m->entries);
+    mem_free(m->dataset);
     strmap_close(&m->index);
     *m = (struct importance){0};
 }

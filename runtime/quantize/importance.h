@@ -21,6 +21,8 @@ struct importance {
     struct importance_entry *entries; // owned
     uint32_t n_entries;
     struct strmap index;
+    char *dataset;     // the text that was measured with, owned; NULL: the file does not say
+    uint64_t n_chunks; // of that text; 0: it does not say
 };
 
 // ERR_FILE, ERR_FORMAT for what is no such file, or has a number below 0 or none; ERR_MEMORY. On

@@ -154,7 +154,9 @@ static bool is_replaced(const struct gguf_value *value) {
                                        "split.count",
                                        "split.tensors.count",
                                        "quantize.imatrix.file",
-                                       "quantize.imatrix.entries_count"};
+                                       "quantize.imatrix.dataset",
+                                       "quantize.imatrix.entries_count",
+                                       "quantize.imatrix.chunks_count"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (key_is(value, keys[i])) return true;
     return false;
@@ -163,6 +165,13 @@ static bool is_replaced(const struct gguf_value *value) {
 static uint64_t target_bytes(const struct job *j, uint32_t i) {
     const struct gguf_tensor *t = &j->gguf.tensors[i];
     return dtype_bytes(j->types[i], t->ne[0]) * rows_of(t);
+}
+
+static void add_importance(struct gguf_head *h, const char *path, const struct importance *m) {
+    gguf_head_text(h, "quantize.imatrix.file", path);
+    if (m->dataset) gguf_head_text(h, "quantize.imatrix.dataset", m->dataset);
+    gguf_head_u32(h, "quantize.imatrix.entries_count", m->n_entries);
+    if (m->n_chunks) gguf_head_u32(h, "quantize.imatrix.chunks_count", (uint32_t)m->n_chunks);
 }
 
 // Fills *h, and the sizes of the result.
@@ -174,10 +183,7 @@ static enum status make_head(struct job *j, struct gguf_head *h, struct err *e) 
         if (!is_replaced(&j->gguf.values[i])) gguf_head_value(h, &j->gguf.values[i]);
     gguf_head_u32(h, "general.file_type", o->mixture->file_type);
     gguf_head_u32(h, "general.quantization_version", QUANTIZATION_VERSION);
-    if (o->importance) {
-        gguf_head_text(h, "quantize.imatrix.file", o->importance);
-        gguf_head_u32(h, "quantize.imatrix.entries_count", j->importance.n_entries);
-    }
+    if (o->importance) add_importance(h, o->importance, &j->importance);
     for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
         const struct gguf_tensor *t = &j->gguf.tensors[i];
         gguf_head_tensor(h, t, j->types[i], offset);

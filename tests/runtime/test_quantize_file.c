@@ -289,7 +289,8 @@ static void write_bytes(const char *path, const void *bytes, size_t size) {
     assert_int_equal(fclose(file), 0);
 }
 
-// A file of the older form with one record: uses 4, values 4 * value.
+// A file of the older form with one record: uses 4, values 4 * value. It comes from 3 chunks of
+// c.txt.
 static void write_dat(const char *path, const char *name, int32_t n_values, float value) {
     uint8_t bytes[8192];
     size_t size = 0;
@@ -301,6 +302,7 @@ static void write_dat(const char *path, const char *name, int32_t n_values, floa
     memcpy(bytes + size, &uses, 4), size += 4;
     memcpy(bytes + size, &n_values, 4), size += 4;
     for (int32_t i = 0; i < n_values; i++) memcpy(bytes + size, &sum, 4), size += 4;
+    memcpy(bytes + size, "\3\0\0\0\5\0\0\0c.txt", 13), size += 13;
     write_bytes(path, bytes, size);
 }
 
@@ -313,6 +315,8 @@ static void write_gguf_importance(const char *path, const char *name, uint64_t c
     for (int i = 0; i < 4; i++) counts[i] = i == 1 ? 0 : count;
     gguf_build_init(&b);
     gguf_build_text(&b, "general.type", "imatrix");
+    gguf_build_texts(&b, "imatrix.datasets", (const char *const[]){"a.txt", "b.txt"}, 2);
+    gguf_build_int(&b, "imatrix.chunk_count", GGUF_U32, 7);
     snprintf(text, sizeof text, "%s.in_sum2", name);
     gguf_build_tensor(&b, text, 2, (const uint64_t[]){columns, matrices}, DTYPE_F32, sums);
     snprintf(text, sizeof text, "%s.counts", name);
@@ -333,6 +337,8 @@ static void importance_is_read_in_both_forms(void **state) {
     assert_int_equal(importance_open(&m, p->importance, &e), OK);
     assert_int_equal(importance_find(&m, &t, &values, &per_matrix, &e), OK);
     assert_true(values && values[0] == 2.5F && values[COLUMNS - 1] == 2.5F && !per_matrix);
+    assert_int_equal(m.n_chunks, 3);
+    assert_string_equal(m.dataset, "c.txt");
     t.ne[0] = 128;
     assert_int_equal(importance_find(&m, &t, &values, &per_matrix, &e), ERR_FORMAT);
     t.name.length = 3;
@@ -372,6 +378,12 @@ static void importance_changes_the_rows(void **state) {
     struct err e;
     assert_int_equal(gguf_read_text(&weighted, "quantize.imatrix.file", &text, &e), OK);
     assert_int_equal(text.length, strlen(p->importance));
+    assert_int_equal(gguf_read_text(&weighted, "quantize.imatrix.dataset", &text, &e), OK);
+    assert_true(text.length == 5 && memcmp(text.bytes, "a.txt", 5) == 0);
+    uint64_t n_chunks = 0;
+    assert_int_equal(
+        gguf_read_u64(&weighted, "quantize.imatrix.chunks_count", 0, 99, &n_chunks, &e), OK);
+    assert_int_equal(n_chunks, 7);
     unlink(other);
     gguf_close(&plain);
     gguf_close(&weighted);
