@@ -11,7 +11,9 @@ enum file_type { // numbers of general.file_type
     FILE_Q8_0 = 7,
     FILE_Q5_0 = 8,
     FILE_Q5_1 = 9,
+    FILE_Q3_K_S = 11,
     FILE_Q3_K_M = 12,
+    FILE_Q3_K_L = 13,
     FILE_Q4_K_S = 14,
     FILE_Q4_K_M = 15,
     FILE_Q5_K_S = 16,
@@ -26,15 +28,24 @@ static const struct mixture mixtures[] = {
     {"Q5_1", FILE_Q5_1, DTYPE_Q5_1},        {"Q5_0", FILE_Q5_0, DTYPE_Q5_0},
     {"Q4_K_M", FILE_Q4_K_M, DTYPE_Q4_K},    {"Q4_K_S", FILE_Q4_K_S, DTYPE_Q4_K},
     {"Q4_1", FILE_Q4_1, DTYPE_Q4_1},        {"Q4_0", FILE_Q4_0, DTYPE_Q4_0},
-    {"MXFP4_MOE", FILE_MXFP4, DTYPE_MXFP4}, {"Q3_K_M", FILE_Q3_K_M, DTYPE_Q3_K},
+    {"MXFP4_MOE", FILE_MXFP4, DTYPE_MXFP4}, {"Q3_K_L", FILE_Q3_K_L, DTYPE_Q3_K},
+    {"Q3_K_M", FILE_Q3_K_M, DTYPE_Q3_K},    {"Q3_K_S", FILE_Q3_K_S, DTYPE_Q3_K},
 };
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
+
+// True if the name is the mixture's, or that without the M of the medium one of three.
+static bool is_name_of(const struct mixture *m, const char *name) {
+    const size_t length = strlen(m->name);
+    if (strcasecmp(name, m->name) == 0) return true;
+    return strcmp(m->name + length - 2, "_M") == 0 && strlen(name) == length - 2 &&
+           strncasecmp(name, m->name, length - 2) == 0;
+}
 
 enum status mixture_find(const struct mixture **out, const char *name, struct err *e) {
     char known[160] = "";
     for (int i = 0, used = 0; i < N_MIXTURES; i++) {
         *out = &mixtures[i];
-        if (strcasecmp(name, mixtures[i].name) == 0) return OK;
+        if (is_name_of(&mixtures[i], name)) return OK;
         used += snprintf(known + used, sizeof known - (size_t)used, "%s%s", i ? ", " : "",
                          mixtures[i].name);
     }
@@ -157,6 +168,7 @@ static bool more_bits(uint64_t i, uint64_t n) {
 }
 
 static enum dtype values_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
+    if (f->file == FILE_Q3_K_L) type = DTYPE_Q5_K;
     if (f->file == FILE_Q3_K_M) type = i < 2 ? DTYPE_Q5_K : DTYPE_Q4_K;
     if ((f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M) && more_bits(i, n)) type = DTYPE_Q6_K;
     if (f->file == FILE_Q4_K_S && i < 4) type = DTYPE_Q5_K;
@@ -165,6 +177,7 @@ static enum dtype values_type(const struct facts *f, enum dtype type, uint64_t i
 }
 
 static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
+    if (f->file == FILE_Q3_K_L) return DTYPE_Q5_K;
     if (f->file == FILE_Q3_K_M) return i < n / 16 ? DTYPE_Q5_K : DTYPE_Q4_K;
     if (f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M)
         return more_bits(i, n) ? DTYPE_Q6_K : type;
@@ -176,9 +189,10 @@ static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, 
 }
 
 static enum dtype attention_output_type(const struct facts *f, enum dtype type) {
-    const bool few_bits =
-        f->file == FILE_Q3_K_M || f->file == FILE_Q4_K_S || f->file == FILE_Q4_K_M;
+    const bool few_bits = f->file == FILE_Q3_K_S || f->file == FILE_Q3_K_M ||
+                          f->file == FILE_Q4_K_S || f->file == FILE_Q4_K_M;
     if (f->n_experts == 8) return few_bits ? DTYPE_Q5_K : type;
+    if (f->file == FILE_Q3_K_L) return DTYPE_Q5_K;
     return f->file == FILE_Q3_K_M ? DTYPE_Q4_K : type;
 }
 

@@ -158,6 +158,39 @@ static void types_follow_the_rules(void **state) {
     gguf_close(&g);
 }
 
+// Large and small mixtures differ in values, down and what attention makes.
+static void sizes_of_a_mixture_have_their_rules(void **state) {
+    const struct paths *p = *state;
+    const struct mixture *m;
+    struct gguf g;
+    struct err e;
+    write_model(p->source, 1, false);
+    must_quantize(p, "Q3_K_L", NULL, &g);
+    assert_layer(&g, 7, "attn_v", DTYPE_Q5_K);
+    assert_layer(&g, 7, "ffn_down", DTYPE_Q5_K);
+    assert_layer(&g, 7, "attn_output", DTYPE_Q5_K);
+    assert_layer(&g, 7, "attn_q", DTYPE_Q3_K);
+    gguf_close(&g);
+    must_quantize(p, "Q3_K_S", NULL, &g);
+    for (int i = 0; i < LAYERS; i++) {
+        assert_layer(&g, i, "attn_v", DTYPE_Q3_K);
+        assert_layer(&g, i, "ffn_down", DTYPE_Q3_K);
+        assert_layer(&g, i, "attn_output", DTYPE_Q3_K);
+    }
+    assert_type(&g, "output.weight", DTYPE_Q6_K);
+    gguf_close(&g);
+    write_model(p->source, 8, true);
+    must_quantize(p, "Q3_K_L", NULL, &g);
+    assert_layer(&g, 5, "attn_output", DTYPE_Q3_K);
+    gguf_close(&g);
+    must_quantize(p, "Q3_K_S", NULL, &g);
+    assert_layer(&g, 5, "attn_output", DTYPE_Q5_K);
+    gguf_close(&g);
+    assert_int_equal(mixture_find(&m, "q4_k", &e), OK);
+    assert_string_equal(m->name, "Q4_K_M");
+    assert_int_equal(mixture_find(&m, "Q4_", &e), ERR_USAGE);
+}
+
 static void tied_and_expert_models_have_their_rules(void **state) {
     const struct paths *p = *state;
     struct gguf g;
@@ -481,6 +514,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(types_follow_the_rules),
         TEST(tied_and_expert_models_have_their_rules),
+        TEST(sizes_of_a_mixture_have_their_rules),
         TEST(values_of_many_query_heads_have_more_bits),
         TEST(keys_stay_and_the_type_is_told),
         TEST(split_files_become_one),
