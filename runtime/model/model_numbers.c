@@ -350,11 +350,11 @@ static enum status read_rope(struct model *m, struct err *e) {
     return OK;
 }
 
-// Layers with a window may have another base; positions are not scaled there.
+// Layers with a window may have another base; positions are not scaled there. Files may tell a base
+// without any such layer.
 static enum status read_local_rope(struct model *m, struct err *e) {
-    float base = m->family->windows_unscaled && m->shape->has_other_angles
-                     ? m->hp.rope.base
-                     : m->family->local_rope_base;
+    float base = m->family->windows_unscaled ? m->hp.rope.base : m->family->local_rope_base;
+    if (!m->shape->has_other_angles) return OK;
     if (model_take_float(m, "rope.freq_base_swa", &base, e)) return e->status;
     if (base != 0 && check_positive(m, "rope.freq_base_swa", base, e)) return e->status;
     m->hp.local_rope = (struct rope_numbers){.base = base, .scale = 1, .magnitude = 1};
@@ -365,7 +365,7 @@ static enum status read_local_rope(struct model *m, struct err *e) {
 // that have no angles of their own turn as many as the others.
 static enum status check_turning(const struct model *m, struct err *e) {
     const struct shape *s = m->shape;
-    if (s->n_local_rot != s->n_rot && !(m->hp.local_rope.base > 0))
+    if (s->has_other_angles && s->n_local_rot != s->n_rot && !(m->hp.local_rope.base > 0))
         return unsupported(e, "rope.dimension_count_swa without rope.freq_base_swa", s->n_rot,
                            s->n_local_rot);
     for (int32_t l = 0; l < s->n_layers; l++) {

@@ -141,6 +141,8 @@ static void scored_logits(struct fixture *f, const struct tiny_model *tiny, floa
     gguf_build_f32(&b, key, temperature);
     snprintf(key, sizeof key, "%s.attention.temperature_length", tiny->architecture);
     gguf_build_int(&b, key, GGUF_U32, 32);
+    snprintf(key, sizeof key, "%s.rope.freq_base_swa", tiny->architecture);
+    gguf_build_f32(&b, key, 500); // of layers with a window, which the model has not
     gguf_build_finish(&b);
     gguf_build_write(&b, path);
     gguf_build_close(&b);

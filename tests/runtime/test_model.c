@@ -398,6 +398,24 @@ static void test_widest(void **state) {
     assert_float_equal(f->model.hp.attention_scale, 0.25f, 0);
 }
 
+static void local_base(struct gguf_build *b) {
+    gguf_build_f32(b, "llama.rope.freq_base_swa", 500);
+    gguf_build_int(b, "llama.rope.dimension_count_swa", GGUF_U32, 8);
+}
+
+// Only layers with a window turn otherwise.
+static void test_no_local_rope(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    assert_int_equal(read_edited(local_base, NULL, f, &e), OK);
+    assert_float_equal(f->model.hp.local_rope.base, 0, 0);
+    assert_false(f->shape.has_other_angles);
+    const struct tiny_model tiny = {
+        .architecture = "gemma3", .n_layers = 1, .ends_with_norms = true, .normed = true};
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_float_equal(f->model.hp.local_rope.base, 0, 0);
+}
+
 static void turned(struct gguf_build *b) {
     gguf_build_int(b, "granite.rope.scaling.finetuned", GGUF_BOOL, 1);
 }
@@ -622,6 +640,7 @@ int main(void) {
         cmocka_unit_test(test_bare_norm),
         cmocka_unit_test(test_caps),
         cmocka_unit_test(test_turning),
+        cmocka_unit_test(test_no_local_rope),
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),
