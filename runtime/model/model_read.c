@@ -5,7 +5,9 @@
 #include "runtime/model/model_numbers.h"
 #include "runtime/model/model_take.h"
 
+#include <ctype.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 static enum status refuse(const struct model *m, struct err *e) {
@@ -162,19 +164,30 @@ static enum status read_layer(struct model *m, int32_t layer, struct err *e) {
     return OK;
 }
 
-// Some files have a factor for a matrix, which only few blocks know.
-static enum status check_scales(const struct model *m, struct err *e) {
-    static const char suffix[] = ".scale";
+// True for tensors that are known beside the roles: experts of early files, one by one, and angles.
+static bool is_early(const char *rest) {
+    const char *dot = strchr(rest, '.');
+    const bool expert = strncmp(rest, "ffn_", 4) == 0 && dot && isdigit((unsigned char)dot[1]);
+    return expert || strncmp(rest, "attn_rot_embd.", 14) == 0;
+}
+
+// Refuses what would be left out silently: factors of matrices, which only few blocks know, and
+// what no role has in a layer that is computed.
+static enum status check_names(const struct model *m, struct err *e) {
     for (uint32_t i = 0; i < m->gguf->n_tensors; i++) {
-        char name[TENSOR_NAME];
+        char name[TENSOR_NAME], *rest;
         const struct gguf_text *t = &m->gguf->tensors[i].name;
         shape_set_text(name, sizeof name, t->bytes, t->length);
-        const char *rest = strncmp(name, "blk.", 4) == 0 ? strchr(name + 4, '.') : NULL;
-        const size_t length = strlen(name);
-        if (!rest || length < sizeof suffix || strcmp(name + length + 1 - sizeof suffix, suffix))
-            continue;
-        if (tensor_role_find(rest + 1) == ROLE_OTHER)
+        if (strncmp(name, "blk.", 4) != 0) continue;
+        const long layer = strtol(name + 4, &rest, 10);
+        if (*rest != '.' || tensor_role_find(rest + 1) != ROLE_OTHER) continue;
+        const char *last = strrchr(rest, '.');
+        if (strcmp(last, ".scale") == 0)
             return err_set(e, ERR_UNSUPPORTED, "tensor %s: the factor of a matrix", name);
+        if (layer < 0 || layer >= m->shape->n_layers || is_early(rest + 1)) continue;
+        err_set(e, ERR_UNSUPPORTED, "tensor %s belongs to no part of a layer that is known here",
+                name);
+        return err_fix(e, "update tandem, or fetch a conversion of the model without it");
     }
     return OK;
 }
@@ -191,7 +204,7 @@ enum status model_read(struct model *m, struct shape *shape, const struct gguf *
     memset(shape, 0, offsetof(struct shape, units)); // model_take_unit clears each unit
     m->gguf = g;
     m->shape = shape;
-    if (read_names(m, e) || model_numbers(m, e) || check_scales(m, e) || read_outside(m, e) ||
+    if (read_names(m, e) || model_numbers(m, e) || check_names(m, e) || read_outside(m, e) ||
         read_units(m, e))
         return e->status;
     shape->can_run = true;

@@ -398,6 +398,27 @@ static void test_widest(void **state) {
     assert_float_equal(f->model.hp.attention_scale, 0.25f, 0);
 }
 
+static void add_matrix(struct gguf_build *b, const char *name) {
+    gguf_build_tensor(b, name, 2, (const uint64_t[]){TINY_EMBD, 2}, DTYPE_F32, NULL);
+}
+static void other_matrix(struct gguf_build *b) { add_matrix(b, "blk.1.attn_other.weight"); }
+static void factor(struct gguf_build *b) { add_matrix(b, "blk.1.attn_q.scale"); }
+static void unread(struct gguf_build *b) {
+    add_matrix(b, "blk.1.attn_rot_embd.weight"); // of early files
+    add_matrix(b, "blk.9.nextn.eh_proj.weight"); // of no layer that is computed
+    add_matrix(b, "vision.weight");
+}
+
+// A tensor of a layer that nobody knows would be left out silently.
+static void test_other_tensors(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    assert_int_equal(read_edited(unread, NULL, f, &e), OK);
+    assert_int_equal(read_edited(factor, NULL, f, &e), ERR_UNSUPPORTED);
+    assert_int_equal(read_edited(other_matrix, NULL, f, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "blk.1.attn_other.weight"));
+}
+
 static void local_base(struct gguf_build *b) {
     gguf_build_f32(b, "llama.rope.freq_base_swa", 500);
     gguf_build_int(b, "llama.rope.dimension_count_swa", GGUF_U32, 8);
@@ -641,6 +662,7 @@ int main(void) {
         cmocka_unit_test(test_caps),
         cmocka_unit_test(test_turning),
         cmocka_unit_test(test_no_local_rope),
+        cmocka_unit_test(test_other_tensors),
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),
