@@ -283,17 +283,18 @@ static enum status read_yarn(struct model *m, float factor, struct err *e) {
 }
 
 // Gets YaRN's magnitude right where the file says how much of it scores have already. Latent
-// attention scales scores alone, so that columns without rotary positions count as much.
+// attention then scales scores alone, so that columns without rotary positions count as much.
 static enum status read_magnitude(struct model *m, float factor, struct err *e) {
     float multiplier = 0;
     if (model_take_float(m, "rope.scaling.yarn_log_multiplier", &multiplier, e)) return e->status;
+    if (multiplier == 0) return OK;
     if (m->family->attends_latent) {
         const float scale = factor > 1 ? 1 + multiplier * logf(factor) : 1;
         m->hp.rope.magnitude = 1;
         m->hp.attention_scale *= scale * scale;
         return OK;
     }
-    if (multiplier != 0 && factor > 1) m->hp.rope.magnitude /= 1 + 0.1f * multiplier * logf(factor);
+    if (factor > 1) m->hp.rope.magnitude /= 1 + 0.1f * multiplier * logf(factor);
     return OK;
 }
 

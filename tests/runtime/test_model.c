@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "tests/lib/tiny_model.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -333,6 +334,30 @@ static void test_scaling(void **state) {
     assert_float_equal(hp->rope.magnitude, 1.1386294f, 1e-6f);
 }
 
+static void latent_yarn(struct gguf_build *b) {
+    gguf_build_text(b, "deepseek2.rope.scaling.type", "yarn");
+    gguf_build_f32(b, "deepseek2.rope.scaling.factor", 4);
+}
+static void latent_scores(struct gguf_build *b) {
+    latent_yarn(b);
+    gguf_build_f32(b, "deepseek2.rope.scaling.yarn_log_multiplier", 0.1F);
+}
+
+// All columns of latent attention have YaRN's magnitude if the file says so, or those that turn.
+static void test_latent_scaling(void **state) {
+    struct fixture *f = *state;
+    const struct hparams *hp = &f->model.hp;
+    const struct tiny_model tiny = {.architecture = "deepseek2", .n_layers = 1, .latent_rank = 40};
+    const float magnitude = 1.1386294F, scale = 1 / sqrtf(TINY_LATENT_KEY);
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, latent_yarn, NULL, f, &e), OK);
+    assert_float_equal(hp->rope.magnitude, magnitude, 1e-6f);
+    assert_float_equal(hp->attention_scale, scale, 1e-6f);
+    assert_int_equal(read_tiny(&tiny, latent_scores, NULL, f, &e), OK);
+    assert_float_equal(hp->rope.magnitude, 1, 0);
+    assert_float_equal(hp->attention_scale, scale * magnitude * magnitude, 1e-6f);
+}
+
 static void short_fused(struct gguf_build *b) {
     gguf_build_tensor(b, "blk.1.attn_qkv.weight", 2, (uint64_t[]){TINY_EMBD, 100}, DTYPE_F16, NULL);
 }
@@ -656,6 +681,7 @@ int main(void) {
         cmocka_unit_test(test_reads_experts_apart),
         cmocka_unit_test(test_reads_experts_in_parts),
         cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_latent_scaling),
         cmocka_unit_test(test_scales),
         cmocka_unit_test(test_widest),
         cmocka_unit_test(test_bare_norm),
