@@ -17,27 +17,46 @@ static const uint64_t FIRST_HEAD_BYTES = 1 << 20, MOST_HEAD_BYTES = 64 << 20;
 
 // ---- Where --------------------------------------------------------------------------------------
 
-// Writes base/rest to out, if base is an absolute path.
-static bool join(char *out, size_t size, const char *base, const char *rest) {
-    if (!base || base[0] != '/') return false;
-    const int length = snprintf(out, size, "%s%s", base, rest);
-    return length > 0 && (size_t)length < size;
+// Writes base/rest to out[PATH_MAX], as the hub's own programs read a path: ~ is the home, and one
+// that is relative begins where the program was started.
+static bool join(char *out, const char *base, const char *rest, const char *home) {
+    char here[PATH_MAX];
+    const bool at_home = base[0] == '~' && (!base[1] || base[1] == '/');
+    const char *first = base[0] == '/' ? "" : at_home ? home : getcwd(here, sizeof here);
+    if (!first) return false;
+    const char *slash = base[0] == '/' || at_home ? "" : "/";
+    const int length =
+        snprintf(out, PATH_MAX, "%s%s%s%s", first, slash, at_home ? base + 1 : base, rest);
+    return length > 0 && length < PATH_MAX;
+}
+
+// Where something may lie, by a variable that names a folder around it.
+struct place {
+    const char *variable, *rest;
+    bool any; // the path may also be relative
+};
+
+// Writes the first place whose variable is set to out[PATH_MAX]. False if there is none.
+static bool find_place(char *out, const struct place *places, size_t count,
+                       char *const *variables) {
+    for (size_t i = 0; i < count; i++) {
+        const char *base = cli_variable(variables, places[i].variable);
+        if (base && (places[i].any || base[0] == '/'))
+            return join(out, base, places[i].rest, cli_variable(variables, "HOME"));
+    }
+    return false;
 }
 
 static void find_folder(struct cli_models *m, char *const *variables) {
-    static const struct {
-        const char *variable, *rest;
-    } places[] = {
-        {"HF_HUB_CACHE", ""},
-        {"HUGGINGFACE_HUB_CACHE", ""},
-        {"HF_HOME", "/hub"},
-        {"XDG_CACHE_HOME", "/huggingface/hub"},
-        {"HOME", "/.cache/huggingface/hub"},
+    static const struct place places[] = {
+        {"HF_HUB_CACHE", "", true},
+        {"HUGGINGFACE_HUB_CACHE", "", true},
+        {"HF_HOME", "/hub", true},
+        {"XDG_CACHE_HOME", "/huggingface/hub", false},
+        {"HOME", "/.cache/huggingface/hub", false},
     };
-    for (size_t i = 0; i < sizeof places / sizeof *places && !m->hub.folder; i++)
-        if (join(m->folder, sizeof m->folder, cli_variable(variables, places[i].variable),
-                 places[i].rest))
-            m->hub.folder = m->folder;
+    if (find_place(m->folder, places, sizeof places / sizeof *places, variables))
+        m->hub.folder = m->folder;
 }
 
 // Reads the first word of the file that 'hf auth login' writes.
@@ -54,17 +73,18 @@ static bool read_token(struct cli_models *m, const char *path) {
 }
 
 static void find_token(struct cli_models *m, const char *given, char *const *variables) {
+    static const struct place places[] = {
+        {"HF_TOKEN_PATH", "", true},
+        {"HF_HOME", "/token", true},
+        {"XDG_CACHE_HOME", "/huggingface/token", false},
+        {"HOME", "/.cache/huggingface/token", false},
+    };
     char path[PATH_MAX];
     if (!given) given = cli_variable(variables, "HF_TOKEN");
     m->hub.token = given;
-    if (given) return;
-    const char *named = cli_variable(variables, "HF_TOKEN_PATH");
-    const bool found =
-        named ? join(path, sizeof path, named, "")
-              : join(path, sizeof path, cli_variable(variables, "HF_HOME"), "/token") ||
-                    join(path, sizeof path, cli_variable(variables, "HOME"),
-                         "/.cache/huggingface/token");
-    if (found && read_token(m, path)) m->hub.token = m->token;
+    if (!given && find_place(path, places, sizeof places / sizeof *places, variables) &&
+        read_token(m, path))
+        m->hub.token = m->token;
 }
 
 void cli_models_open(struct cli *cli, char *const *variables) {

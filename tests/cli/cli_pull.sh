@@ -77,6 +77,15 @@ cp -a "$cache" "$latin"
 HF_HUB_CACHE=$latin call list --json
 python3 -c 'import json, sys; [m] = json.load(sys.stdin); sys.exit("models\ufffd" not in m["path"])' <"$out"
 result list_json_of_a_folder_that_is_no_utf8
+# The hub's own programs take such paths too.
+for folder in '~/cache' "$(realpath --relative-to=. "$cache")"; do
+    HF_HUB_CACHE=$folder call list --json
+    grep -qF "\"path\": \"$(pwd -P)/" "$out" || grep -qF "\"path\": \"$cache/" "$out"
+    result "list_of_${folder%%/*}"
+    HF_HUB_CACHE='' HF_HOME=$folder call list
+    [ $code -eq 0 ] && grep -qF "cache/hub; 'tandem pull'" "$err"
+    result "home_of_the_hub_at_${folder%%/*}"
+done
 call show org/tiny-GGUF:f16
 [ $code -eq 0 ] && grep -q '^runs here  *yes, at' "$out" && [ "$(wc -l <"$out")" -le 12 ]
 result show
@@ -282,6 +291,12 @@ rm -rf "$cache"
 call pull -q org/private
 pulled "$hub/org/private/p-Q4_0.gguf"
 result token_of_hf_auth_login
+mkdir -p "$work/caches/huggingface"
+mv "$work/home/.cache/huggingface/token" "$work/caches/huggingface/token"
+rm -rf "$cache"
+XDG_CACHE_HOME=$work/caches call pull -q org/private
+pulled "$hub/org/private/p-Q4_0.gguf"
+result token_in_the_folder_of_caches
 HF_ENDPOINT=file:///etc call pull -q org/x
 [ $code -eq 1 ]
 result no_other_protocols
