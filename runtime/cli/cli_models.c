@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char ENDPOINT[] = "https://huggingface.co";
@@ -36,15 +37,18 @@ struct place {
     bool any; // the path may also be relative
 };
 
-// Writes the first place whose variable is set to out[PATH_MAX]. False if there is none.
-static bool find_place(char *out, const struct place *places, size_t count,
-                       char *const *variables) {
+// Writes the first place whose variable is set to out[PATH_MAX], and returns the variable; NULL if
+// there is none.
+static const char *find_place(char *out, const struct place *places, size_t count,
+                              char *const *variables) {
     for (size_t i = 0; i < count; i++) {
         const char *base = cli_variable(variables, places[i].variable);
         if (base && (places[i].any || base[0] == '/'))
-            return join(out, base, places[i].rest, cli_variable(variables, "HOME"));
+            return join(out, base, places[i].rest, cli_variable(variables, "HOME"))
+                       ? places[i].variable
+                       : NULL;
     }
-    return false;
+    return NULL;
 }
 
 static void find_folder(struct cli_models *m, char *const *variables) {
@@ -55,8 +59,8 @@ static void find_folder(struct cli_models *m, char *const *variables) {
         {"XDG_CACHE_HOME", "/huggingface/hub", false},
         {"HOME", "/.cache/huggingface/hub", false},
     };
-    if (find_place(m->folder, places, sizeof places / sizeof *places, variables))
-        m->hub.folder = m->folder;
+    m->variable = find_place(m->folder, places, sizeof places / sizeof *places, variables);
+    if (m->variable) m->hub.folder = m->folder;
 }
 
 // Reads the first word of the file that 'hf auth login' writes.
@@ -99,9 +103,16 @@ void cli_models_open(struct cli *cli, char *const *variables) {
 void cli_models_close(struct cli *cli) { hub_heads_close(&cli->models.heads); }
 
 enum status cli_models_check_folder(const struct cli *cli, struct err *e) {
-    if (cli->models.hub.folder) return OK;
-    err_set(e, ERR_FILE, "there is no folder for models by name");
-    return err_fix(e, "set HOME or HF_HUB_CACHE to an absolute path");
+    const struct cli_models *m = &cli->models;
+    struct stat found;
+    if (!m->hub.folder) {
+        err_set(e, ERR_FILE, "there is no folder for models by name");
+        return err_fix(e, "set HOME or HF_HUB_CACHE to an absolute path");
+    }
+    const bool there = stat(m->hub.folder, &found) == 0;
+    if (there ? S_ISDIR(found.st_mode) : errno == ENOENT) return OK; // it is made when it is needed
+    err_errno(e, there ? ENOTDIR : errno, "the folder for models, %s", m->hub.folder);
+    return err_fix(e, "%s names it: set that to a folder", m->variable);
 }
 
 char *cli_models_name(char out[MODEL_NAME_CHARS], const char *repo, const struct hub_file *file) {

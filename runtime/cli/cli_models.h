@@ -30,7 +30,7 @@ enum status cli_models_heads(struct cli *cli, const char *repo, const struct hub
 // model; with --offline ERR_FILE. Does nothing without -hf, or for a list of names or devices.
 enum status cli_models_take(struct cli *cli, struct err *e);
 
-// ERR_FILE if nobody knows the folder of the cache.
+// ERR_FILE if nobody knows the folder of the cache, or if it is a file.
 enum status cli_models_check_folder(const struct cli *cli, struct err *e);
 
 // The name to type for a model of these files: org/repo:QUANT. Returns out.

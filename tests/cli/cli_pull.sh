@@ -86,6 +86,16 @@ for folder in '~/cache' "$(realpath --relative-to=. "$cache")"; do
     [ $code -eq 0 ] && grep -qF "cache/hub; 'tandem pull'" "$err"
     result "home_of_the_hub_at_${folder%%/*}"
 done
+touch "$work/file"
+for command in list 'rm org/tiny-GGUF' 'pull org/tiny-GGUF' 'show org/tiny-GGUF' 'run --offline -p x -hf org/tiny-GGUF'; do
+    for folder in "$work/file" "$work/file/hub"; do
+        # shellcheck disable=SC2086
+        HF_HUB_CACHE=$folder call $command
+        [ $code -eq 1 ] && ! [ -s "$out" ] && grep -qF "$folder: Not a directory" "$err" &&
+            grep -q '^  HF_HUB_CACHE names it' "$err"
+        result "${command%% *}_in_a_file_${folder##*/}"
+    done
+done
 call show org/tiny-GGUF:f16
 [ $code -eq 0 ] && grep -q '^runs here  *yes, at' "$out" && [ "$(wc -l <"$out")" -le 12 ]
 result show
