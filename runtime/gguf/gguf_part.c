@@ -24,6 +24,7 @@ enum {
     ALIGNMENT_LEAST = 4, // of F32 tensors, which are read where the file is mapped
     ALIGNMENT_LIMIT = 1 << 16,
     SHOWN_NAME = 80, // bytes of a key that messages show
+    TEXT_CHARS = 64, // of a file, by which it is a text
 };
 
 static const char FETCH_AGAIN[] = "fetch the file again, the download is incomplete or damaged";
@@ -107,6 +108,52 @@ static bool take_text(struct reader *r, uint64_t limit, const char *what, struct
 
 // Header
 
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+// The bytes with which a file of another kind begins, from offset on, and what to do with it.
+static const struct beginning {
+    uint32_t offset;
+    const char *bytes, *fix;
+} beginnings[] = {
+    {0, "tjgg", "this is a ggml file from before GGUF: fetch a GGUF of the model"},
+    {0, "lmgg", "this is a ggml file from before GGUF: fetch a GGUF of the model"},
+    {0, "fmgg", "this is a ggml file from before GGUF: fetch a GGUF of the model"},
+    {8, "{\"",
+     "this is a safetensors file: fetch a GGUF of the model, or make one with llama.cpp's "
+     "convert_hf_to_gguf.py"},
+    {0, "PK\3\4",
+     "this is a zip archive, as PyTorch's files are: unpack it, or fetch a GGUF of the model"},
+    {0, "\x1f\x8b", "this file is compressed: unpack it with gunzip"},
+    {0, "\x28\xb5\x2f\xfd", "this file is compressed: unpack it with unzstd"},
+};
+
+// The way out for a text: a pointer of git, or the answer of a server in place of the file.
+static const char *fix_of_text(const char *bytes, uint64_t size) {
+    static const char pointer[] = "version https://git-lfs";
+    if (size >= sizeof pointer - 1 && memcmp(bytes, pointer, sizeof pointer - 1) == 0)
+        return "this looks like a Git LFS pointer: run git lfs pull";
+    while (size > 0 && is_blank(*bytes)) bytes++, size--;
+    if (size > 0 && *bytes == '<')
+        return "this is a web page: at huggingface.co the address of a file has /resolve/ where "
+               "that of its page has /blob/";
+    return "this is a text, perhaps a server's error: read it, then fetch the file again";
+}
+
+// The way out for a file that is no GGUF file.
+static const char *fix_of_other_file(const char *bytes, uint64_t size) {
+    bool is_text = true;
+    for (uint64_t i = 0; i < size && i < TEXT_CHARS; i++)
+        is_text &= (bytes[i] >= ' ' && bytes[i] <= '~') || is_blank(bytes[i]);
+    if (is_text) return fix_of_text(bytes, size);
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++) {
+        const struct beginning *b = &beginnings[i];
+        const size_t length = strlen(b->bytes);
+        if (size >= b->offset + length && memcmp(bytes + b->offset, b->bytes, length) == 0)
+            return b->fix;
+    }
+    return size >= 4 && memcmp(bytes, "\0\0\0", 4) == 0 ? FETCH_AGAIN : "give a .gguf file";
+}
+
 static enum status check_magic(const struct reader *r) {
     uint8_t magic[4] = {0};
     size_t present = r->file->size_bytes < 4 ? r->file->size_bytes : 4;
@@ -127,12 +174,7 @@ static enum status check_magic(const struct reader *r) {
         err_actual(r->e, "\"%.4s\"", (const char *)magic);
     else
         err_actual(r->e, "the bytes %02x %02x %02x %02x", magic[0], magic[1], magic[2], magic[3]);
-    if (memcmp(magic, "vers", 4) == 0)
-        return err_fix(r->e, "this looks like a Git LFS pointer: run git lfs pull");
-    if (memcmp(magic, "tjgg", 4) == 0 || memcmp(magic, "lmgg", 4) == 0 ||
-        memcmp(magic, "fmgg", 4) == 0)
-        return err_fix(r->e, "this is a ggml file from before GGUF: fetch a GGUF of the model");
-    return err_fix(r->e, "give a .gguf file");
+    return err_fix(r->e, "%s", fix_of_other_file((const char *)r->file->map, r->file->size_bytes));
 }
 
 static enum status check_version(const struct reader *r, uint32_t version) {

@@ -138,6 +138,21 @@ fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/n
 fails prompt_too_long 'at most 3' run -m "$MODEL" -p 'one two three four five' -c 3 -q
 echo 'this is no model' >"$work/text.gguf"
 fails no_gguf 'text.gguf' run -m "$work/text.gguf" -p y
+# other NAME TEXT BYTES: the error of a file that is something else says by TEXT what to do.
+other() {
+    # shellcheck disable=SC2059
+    printf "$3" >"$work/$1.gguf"
+    fails "no_gguf_but_$1" "$2" inspect "$work/$1.gguf"
+}
+other safetensors 'convert_hf_to_gguf.py' '\140\0\0\0\0\0\0\0{"__metadata__":{"format":"pt"}}'
+other hole 'incomplete or damaged' '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0'
+other zip 'a zip archive' 'PK\3\4\24\0'
+other gzip 'gunzip' '\037\213\010\0'
+other zstd 'unzstd' '\050\265\057\375\0'
+other ggml 'before GGUF' 'tjgg\0\0\0\0'
+other pointer 'git lfs pull' 'version https://git-lfs.github.com/spec/v1\noid sha256:0\n'
+other page '/resolve/' '\n  <!DOCTYPE html><html><head><title>x</title></head></html>\n'
+other answer "a server's error" '{"error":"Invalid username or password."}'
 sed 's/llama[.]/llomo./g; s/\(\x05\x00\x00\x00\x00\x00\x00\x00\)llama/\1llomo/' "$MODEL" >"$work/other.gguf"
 fails other_architecture "models of architecture llomo are not supported yet" run -m "$work/other.gguf" -p y
 sed -n 2p "$err" | grep -q "^  'tandem plan' works; these run: llama, "
