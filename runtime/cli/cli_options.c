@@ -385,6 +385,9 @@ static enum status parse_command(struct cli_options *o, const char *text, struct
 }
 
 static enum status parse_topic(struct cli_options *o, int argc, char **argv, struct err *e) {
+    const bool asks = argc == 3 && (strcmp(argv[2], "-h") == 0 || strcmp(argv[2], "--help") == 0 ||
+                                    strcmp(argv[2], "--usage") == 0);
+    if (asks) return o->command = COMMAND_HELP, OK;
     if (o->command == COMMAND_HELP && argc == 3 && strncmp(argv[2], "--", 2) == 0)
         return o->page = argv[2], OK;
     if (o->command == COMMAND_HELP && argc > 2 && !command_find(argv[2], &o->topic))

@@ -63,6 +63,13 @@ cp "$out" "$work/page"
 call
 [ $code -eq 0 ] && cmp -s "$out" "$work/page" && ! [ -s "$err" ]
 result usage_alone_lists_the_commands
+for command in 'help -h' 'help --help' 'version -h' 'version --usage' 'help help' --help; do
+    # shellcheck disable=SC2086
+    call $command
+    [ $code -eq 0 ] && cmp -s "$out" "$work/page"
+    result "usage_help_by_${command}"
+done
+call help
 [ "$(wc -L <"$out")" -le 96 ] && grep -q '^  tandem run -m model.gguf -p "' "$out"
 result usage_help_is_narrow_and_has_examples
 for command in run chat plan; do
