@@ -83,43 +83,61 @@ static void write_names(const struct option_spec *table, int32_t count, int comm
         }
 }
 
+// Writes the commands, as words.
+static void write_commands(FILE *out) {
+    for (int c = 0; c < COMMAND_COUNT; c++)
+        fprintf(out, "%s%s", c ? " " : "", command_name((enum command)c));
+}
+
 static void write_bash(FILE *out) {
     int32_t count;
     const struct option_spec *table = cli_option_table(&count);
     fputs("# bash completion for tandem\n_tandem() {\n"
           "    local word=${COMP_WORDS[COMP_CWORD]} words=\n"
-          "    case $COMP_CWORD:${COMP_WORDS[1]} in\n    1:*) words='",
+          "    case $COMP_CWORD:${COMP_WORDS[1]} in\n    1:* | 2:help) words='",
           out);
-    for (int c = 0; c < COMMAND_COUNT; c++)
-        fprintf(out, "%s%s", c ? " " : "", command_name((enum command)c));
+    write_commands(out);
     fputs("' ;;\n", out);
     for (int c = 0; c < COMMAND_HELP; c++) {
         fprintf(out, "    *:%s) words='", command_name((enum command)c));
         write_names(table, count, c, out);
         fputs("' ;;\n", out);
     }
-    fputs("    esac\n    if [[ $COMP_CWORD -eq 1 || $word == -* ]]; then\n"
+    fputs("    esac\n    if [[ $COMP_CWORD -eq 1 || ${COMP_WORDS[1]} == help || $word == -* ]]; "
+          "then\n"
           "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$word\")\n    else\n"
           "        mapfile -t COMPREPLY < <(compgen -f -- \"$word\")\n    fi\n}\n"
           "complete -o filenames -F _tandem tandem\n",
           out);
 }
 
-// Writes text inside single quotes of a shell, without the characters in drop.
-static void write_quoted(const char *text, const char *drop, FILE *out) {
-    for (; *text; text++)
-        if (*text != '\'' && *text != '\\' && !strchr(drop, *text)) fputc(*text, out);
+// Writes text inside single quotes of zsh, where a colon ends a name.
+static void write_zsh_quoted(const char *text, FILE *out) {
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs("'\\''", out);
+        else if (*text != ':')
+            fputc(*text, out);
+    }
+}
+
+// Writes text inside single quotes of fish.
+static void write_fish_quoted(const char *text, FILE *out) {
+    for (; *text; text++) {
+        if (*text == '\'' || *text == '\\') fputc('\\', out);
+        fputc(*text, out);
+    }
 }
 
 static void write_zsh(FILE *out) {
     int32_t count;
     const struct option_spec *table = cli_option_table(&count);
-    fputs("#compdef tandem\n_tandem() {\n    if ((CURRENT == 2)); then\n        local -a "
-          "commands=(\n",
+    fputs("#compdef tandem\n_tandem() {\n    if ((CURRENT == 2)) || [[ $words[2] == help ]]; then\n"
+          "        ((CURRENT > 3)) && return\n        local -a commands=(\n",
           out);
     for (int c = 0; c < COMMAND_COUNT; c++) {
         fprintf(out, "            '%s:", command_name((enum command)c));
-        write_quoted(command_words((enum command)c)->summary, ":", out);
+        write_zsh_quoted(command_words((enum command)c)->summary, out);
         fputs("'\n", out);
     }
     fputs("        )\n        _describe command commands\n        return\n    fi\n    case "
@@ -141,17 +159,22 @@ static void write_fish_option(const struct option_spec *spec, const char *comman
         fprintf(out, " %s %s", kind, name);
     }
     fprintf(out, "%s -d '", spec->value ? " -r" : "");
-    write_quoted(spec->help, "", out);
+    write_fish_quoted(spec->help, out);
     fputs("'\n", out);
 }
 
 static void write_fish(FILE *out) {
     int32_t count;
     const struct option_spec *table = cli_option_table(&count);
+    fputs("complete -c tandem -f -n '__fish_seen_subcommand_from help; and "
+          "test (count (commandline -opc)) -eq 2' -a '",
+          out);
+    write_commands(out);
+    fputs("'\n", out);
     for (int c = 0; c < COMMAND_COUNT; c++) {
         const char *name = command_name((enum command)c);
         fprintf(out, "complete -c tandem -f -n __fish_use_subcommand -a %s -d '", name);
-        write_quoted(command_words((enum command)c)->summary, "", out);
+        write_fish_quoted(command_words((enum command)c)->summary, out);
         fputs("'\n", out);
         for (int32_t i = 0; i < count; i++)
             if (belongs(&table[i], c)) write_fish_option(&table[i], name, out);

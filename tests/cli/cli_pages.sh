@@ -31,6 +31,21 @@ bash -n "$work/bash" && bash -c '. "$1"; COMP_WORDS=(tandem ch); COMP_CWORD=1; _
     COMP_WORDS=(tandem chat --context --reasoning-f); COMP_CWORD=3; _tandem
     [ "${COMPREPLY[*]}" = --reasoning-format ]' bash "$work/bash"
 result bash_completes
+bash -c '. "$1"; COMP_WORDS=(tandem help "ch"); COMP_CWORD=2; _tandem
+    [ "${COMPREPLY[*]}" = chat ]' bash "$work/bash"
+result bash_completes_after_help
+# Where the other shells are, they read theirs; everywhere no description has lost its quotes.
+if command -v fish >/dev/null; then
+    fish -N -c "source $work/fish; complete -C 'tandem help ch'; complete -C 'tandem run --esca'" >"$work/shown" 2>&1
+    grep -q '^chat' "$work/shown" && grep -qF 'turn \n \r' "$work/shown"
+    result fish_completes
+fi
+if command -v zsh >/dev/null; then
+    zsh -n "$work/zsh"
+    result zsh_reads_it
+fi
+grep -qF "command\'s options" "$work/fish" && grep -qF "command'\\''s options" "$work/zsh"
+result quotes_in_descriptions
 if command -v man >/dev/null; then
     MANWIDTH=80 man --warnings -l "$work/man" >"$work/shown" 2>"$work/err"
     [ "$(wc -l <"$work/shown")" -gt 300 ] && ! [ -s "$work/err" ]
