@@ -133,15 +133,24 @@ static uint64_t size_of(const char *path) {
     return stat(path, &found) == 0 && S_ISREG(found.st_mode) ? (uint64_t)found.st_size : 0;
 }
 
+// True if the file is here: as a blob, or itself in the snapshot, where a disk knows no links.
+static bool is_here(const struct hub *hub, const char *repo, const struct hub_file *file) {
+    char path[PATH_MAX];
+    struct err ignored;
+    if (hub_cache_blob(path, hub->folder, repo, file, false, &ignored) == OK &&
+        size_of(path) == file->size_bytes)
+        return true;
+    return hub_cache_path(path, hub->folder, repo, file, &ignored) == OK &&
+           size_of(path) == file->size_bytes;
+}
+
 // The bytes of a file that are here, whole or as a part.
 static uint64_t present(const struct hub *hub, const char *repo, const struct hub_file *file) {
     char path[PATH_MAX];
     struct err ignored;
-    for (int incomplete = 0; incomplete < 2; incomplete++)
-        if (hub_cache_blob(path, hub->folder, repo, file, incomplete, &ignored) == OK &&
-            size_of(path) > 0)
-            return min_u64(size_of(path), file->size_bytes);
-    return 0;
+    if (is_here(hub, repo, file)) return file->size_bytes;
+    if (hub_cache_blob(path, hub->folder, repo, file, true, &ignored)) return 0;
+    return min_u64(size_of(path), file->size_bytes);
 }
 
 uint64_t hub_missing(const struct hub *hub, const char *repo, const struct hub_files *files) {
@@ -167,10 +176,10 @@ static enum status check_room(const struct hub *hub, uint64_t bytes, struct err 
 static enum status fetch_file(const struct hub *hub, const char *repo, const struct hub_file *file,
                               uint64_t done_bytes, uint64_t total_bytes, struct err *e) {
     char url[URL_CHARS], part[PATH_MAX], blob[PATH_MAX];
+    if (is_here(hub, repo, file)) return hub_cache_link(hub->folder, repo, file, e);
     if (hub_cache_blob(part, hub->folder, repo, file, true, e) ||
         hub_cache_blob(blob, hub->folder, repo, file, false, e))
         return e->status;
-    if (size_of(blob) == file->size_bytes) return hub_cache_link(hub->folder, repo, file, e);
     file_url(url, hub, repo, file);
     const struct transfer_source source = {url, hub->token, hub->progress};
     const struct transfer_target target = {part, file->size_bytes, file->sha256, done_bytes,

@@ -86,11 +86,29 @@ static enum status write_ref(const char *folder, const char *repo, const char *c
     return e->status;
 }
 
+// Links path to the blob at target. A disk that knows no links gets the blob itself there, as the
+// hub's own library does it.
+static enum status link_blob(const char *folder, const char *repo, const struct hub_file *file,
+                             const char *path, const char *target, struct err *e) {
+    char blob[PATH_MAX];
+    unlink(path);
+    if (symlink(target, path) == 0) return OK;
+    const int failure = errno;
+    const bool no_links = failure == EPERM || failure == EOPNOTSUPP || failure == ENOSYS;
+    if (!no_links) return err_errno(e, failure, "%s", path);
+    if (hub_cache_blob(blob, folder, repo, file, false, e)) return e->status;
+    return rename(blob, path) == 0 ? OK : err_errno(e, errno, "%s", path);
+}
+
 enum status hub_cache_link(const char *folder, const char *repo, const struct hub_file *file,
                            struct err *e) {
     char path[PATH_MAX], target[PATH_MAX];
+    struct stat found;
     size_t used = 0;
     if (hub_cache_path(path, folder, repo, file, e)) return e->status;
+    if (lstat(path, &found) == 0 && S_ISREG(found.st_mode) &&
+        (uint64_t)found.st_size == file->size_bytes)
+        return write_ref(folder, repo, file->commit, e);
     char *const slash = strrchr(path, '/');
     *slash = 0;
     if (file_make_folders(path, e)) return e->status;
@@ -99,8 +117,7 @@ enum status hub_cache_link(const char *folder, const char *repo, const struct hu
     for (const char *at = file->path; *at; at++)
         if (*at == '/') used += (size_t)snprintf(target + used, sizeof target - used, "../");
     snprintf(target + used, sizeof target - used, "../../blobs/%s", file->sha256);
-    unlink(path);
-    if (symlink(target, path) != 0) return err_errno(e, errno, "%s", path);
+    if (link_blob(folder, repo, file, path, target, e)) return e->status;
     return write_ref(folder, repo, file->commit, e);
 }
 

@@ -4,7 +4,8 @@
  *
  *     models--ORG--REPO/blobs/SHA256             the bytes, by their checksum
  *     models--ORG--REPO/blobs/SHA256.incomplete  while they are fetched
- *     models--ORG--REPO/snapshots/COMMIT/PATH    a link to a blob
+ *     models--ORG--REPO/snapshots/COMMIT/PATH    a link to a blob, or the file itself where a disk
+ *                                                knows no links
  *     models--ORG--REPO/refs/main                the newest commit that was seen
  *
  * The name of a blob is its ETag at the hub, so a part that was fetched once fits for ever. Owns
@@ -28,7 +29,8 @@ enum status hub_cache_blob(char out[PATH_MAX], const char *folder, const char *r
 
 // Makes the folders of a repository. ERR_FILE.
 enum status hub_cache_begin(const char *folder, const char *repo, struct err *e);
-// Links the file to its blob, which is there, and keeps the commit as the newest. ERR_FILE.
+// Links the file to its blob, unless the file itself is in the snapshot, and keeps the commit as
+// the newest. ERR_FILE.
 enum status hub_cache_link(const char *folder, const char *repo, const struct hub_file *file,
                            struct err *e);
 

@@ -247,6 +247,25 @@ for how in norange busy; do
 done
 rm "$hub/org/big/behave"
 
+# ---- Disks ---------------------------------------------------------------------------------------
+# A disk without links, such as exFAT, gets the file itself, which is not fetched again. Sanitizers
+# allow no library before theirs.
+echo 'int symlink(const char *a, const char *b); int symlink(const char *a, const char *b) {
+    (void)a, (void)b; *__errno_location() = 1; return -1; }' |
+    gcc -include errno.h -shared -fPIC -x c - -o "$work/no_links.so"
+if LD_PRELOAD=$work/no_links.so "$TANDEM" version >"$out" 2>&1; then
+    rm -rf "$cache"
+    LD_PRELOAD=$work/no_links.so call pull -q org/tiny-GGUF
+    [ $code -eq 0 ] && pulled "$hub/org/tiny-GGUF/tiny-F16.gguf" && ! [ -L "$(cat "$out")" ] &&
+        [ -z "$(ls "$cache/models--org--tiny-GGUF/blobs")" ]
+    result pull_without_links
+    : >"$work/log"
+    call pull org/tiny-GGUF
+    [ $code -eq 0 ] && pulled "$hub/org/tiny-GGUF/tiny-F16.gguf" && ! grep -q fetching "$err" &&
+        ! grep -q ' /org/' "$work/log"
+    result fetches_nothing_twice_without_links
+fi
+
 # ---- Hostile and broken answers ------------------------------------------------------------------
 new_repo org/bad 5000 bad-Q4_K_M.gguf
 touch "$work/before"
