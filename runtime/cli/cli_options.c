@@ -103,7 +103,8 @@ static const struct command_words commands[COMMAND_COUNT] = {
                       "Of a model that was not fetched only the header is read.\n",
                       "ggml-org/gemma-3-4b-it-GGUF"},
     [COMMAND_RM] = {"rm", "ORG/REPO[:QUANT]", "removes a model that was fetched",
-                    "Without QUANT all GGUF files of the repository go.\n",
+                    "Without QUANT all GGUF files of the repository go, also those fetched in "
+                    "part.\n",
                     "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M"},
     [COMMAND_HELP] = {"help", "[COMMAND]", "this list, or a command's options", "", NULL},
     [COMMAND_VERSION] = {"version", "", "shows the version", "", NULL},

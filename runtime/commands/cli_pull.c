@@ -86,9 +86,23 @@ static void add_model(struct listing *l, const char *repo, const struct hub_file
         printf("%-56s %12s  %s\n", name, err_size_needed(size, bytes), model->list[0].path);
 }
 
+// Tells of what 'pull' left, which is no model yet but takes room.
+static enum status tell_parts(const struct cli *cli, const char *repo, struct err *e) {
+    uint64_t bytes;
+    char size[ERR_SIZE_CHARS];
+    if (hub_cache_parts(cli->models.hub.folder, repo, false, &bytes, e)) return e->status;
+    if (bytes > 0 && !cli->options.quiet)
+        fprintf(stderr,
+                "tandem: %s of %s were fetched in part; 'tandem pull' goes on, 'tandem rm %s' "
+                "removes all of it\n",
+                err_size_limit(size, bytes), repo, repo);
+    return OK;
+}
+
 static enum status list_repo(void *context, const char *repo, struct err *e) {
     struct listing *l = context;
     struct hub_files all = {0};
+    if (tell_parts(l->cli, repo, e)) return e->status;
     if (hub_cache_files(&all, l->cli->models.hub.folder, repo, e)) return e->status;
     for (int32_t i = 0; i < all.n; i++) {
         struct hub_part part;
@@ -148,8 +162,12 @@ enum status cli_rm(struct cli *cli, struct err *e) {
         more = first.n > 0;
         path = more ? first.list[0].path : NULL;
     }
-    // Older snapshots may have it too.
     enum status status = OK;
+    if (!path && more) {
+        status = hub_cache_parts(hub->folder, name.repo, true, &freed, e);
+        found = freed > 0;
+    }
+    // Older snapshots may have it too.
     while (status == OK && more) {
         status = remove_once(hub, &name, path, &freed, &more, e);
         found |= more;

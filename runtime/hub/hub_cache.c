@@ -7,10 +7,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -313,4 +315,34 @@ enum status hub_cache_remove(const char *folder, const char *repo, const struct 
     if (status == OK) status = remove_repo(folder, repo, e);
     hub_files_close(&left);
     return status;
+}
+
+// Counts the bytes of a part that nobody fetches now, and removes it if asked.
+static void take_part(const char *path, bool remove, uint64_t *bytes) {
+    struct stat found;
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (descriptor < 0) return;
+    if (fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode) &&
+        flock(descriptor, LOCK_SH | LOCK_NB) == 0 && (!remove || unlink(path) == 0))
+        *bytes += (uint64_t)found.st_size;
+    close(descriptor);
+}
+
+enum status hub_cache_parts(const char *folder, const char *repo, bool remove, uint64_t *bytes,
+                            struct err *e) {
+    char path[PATH_MAX];
+    struct dirent **names;
+    int n;
+    *bytes = 0;
+    if (repo_path(path, folder, repo, "blobs", "", e) || scan(path, &names, &n, e))
+        return e->status;
+    enum status status = OK;
+    for (int i = 0; i < n && status == OK; i++) {
+        const char *end = strchr(names[i]->d_name, '.');
+        if (!end || strcmp(end, ".incomplete") != 0) continue;
+        status = repo_path(path, folder, repo, "blobs/", names[i]->d_name, e);
+        if (status == OK) take_part(path, remove, bytes);
+    }
+    close_scan(names, n);
+    return status == OK && remove ? remove_repo(folder, repo, e) : status;
 }

@@ -49,4 +49,9 @@ enum status hub_cache_repos(const char *folder, hub_cache_visit visit, void *con
 enum status hub_cache_remove(const char *folder, const char *repo, const struct hub_files *files,
                              uint64_t *freed_bytes, struct err *e);
 
+// Counts the bytes of the files that were fetched in part, but for those that tandem fetches now;
+// remove: and removes them, with the repository's folders where nothing else is in them. ERR_FILE.
+enum status hub_cache_parts(const char *folder, const char *repo, bool remove, uint64_t *bytes,
+                            struct err *e);
+
 #endif

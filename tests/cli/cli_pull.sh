@@ -247,6 +247,26 @@ for how in norange busy; do
 done
 rm "$hub/org/big/behave"
 
+# A part takes room until it is removed; nobody removes one that is fetched now.
+rm -rf "$cache"
+behave org/big hang
+"$TANDEM" pull -q org/big >"$out" 2>"$err" &
+child=$!
+until [ -n "$(find "$cache" -name '*.incomplete' -size +300 2>/dev/null)" ] || ! kill -0 $child; do
+    sleep 0.05
+done
+call rm org/big
+[ $code -eq 1 ] && grep -q 'is not here' "$err" && find "$cache" -name '*.incomplete' | grep -q .
+result rm_leaves_what_is_fetched_now
+kill -s KILL $child
+wait $child 2>/dev/null
+rm "$hub/org/big/behave"
+call list
+[ $code -eq 0 ] && ! [ -s "$out" ] && grep -q "[0-9] KiB of org/big were fetched in part; .*rm org/big" "$err"
+result list_tells_of_parts
+call rm org/big
+[ $code -eq 0 ] && grep -q 'removed org/big, [0-9.]* KiB' "$err" && [ -z "$(ls "$cache")" ]
+result rm_of_a_part
 # ---- Disks ---------------------------------------------------------------------------------------
 # A disk without links, such as exFAT, gets the file itself, which is not fetched again. Sanitizers
 # allow no library before theirs.
