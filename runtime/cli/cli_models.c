@@ -118,7 +118,8 @@ enum status cli_models_check_folder(const struct cli *cli, struct err *e) {
 char *cli_models_name(char out[MODEL_NAME_CHARS], const char *repo, const struct hub_file *file) {
     struct hub_part part = {0};
     hub_part_of(&part, file->path);
-    snprintf(out, MODEL_NAME_CHARS, "%s%s%s", repo, part.tag[0] ? ":" : "", part.tag);
+    const bool has_tag = part.tag[0] && hub_path_is_model(file->path);
+    snprintf(out, MODEL_NAME_CHARS, "%s%s%s", repo, has_tag ? ":" : "", has_tag ? part.tag : "");
     return out;
 }
 

@@ -33,7 +33,8 @@ enum status cli_models_take(struct cli *cli, struct err *e);
 // ERR_FILE if nobody knows the folder of the cache, or if it is a file.
 enum status cli_models_check_folder(const struct cli *cli, struct err *e);
 
-// The name to type for a model of these files: org/repo:QUANT. Returns out.
+// The name to type for a model of these files: org/repo:QUANT, or org/repo alone for files that a
+// name does not choose, such as those for images. Returns out.
 enum { MODEL_NAME_CHARS = HUB_REPO_CHARS + HUB_TAG_CHARS };
 char *cli_models_name(char out[MODEL_NAME_CHARS], const char *repo, const struct hub_file *file);
 

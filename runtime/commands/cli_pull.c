@@ -44,7 +44,9 @@ static enum status print_pulled(struct cli *cli, const char *repo, const struct 
                                            report_json_count((uint64_t)files->n)),
                                  stdout, e);
     printf("%s\n", path);
-    if (!cli->options.quiet)
+    if (!cli->options.quiet && !hub_path_is_model(files->list[0].path))
+        fprintf(stderr, "tandem: %s of %s is here\n", files->list[0].path, repo);
+    else if (!cli->options.quiet)
         fprintf(stderr, "tandem: %s is here; try it: tandem chat -hf %s\n", name, name);
     return OK;
 }
@@ -71,12 +73,24 @@ struct listing {
     int32_t n;
 };
 
-static void add_model(struct listing *l, const char *repo, const struct hub_files *model,
-                      struct err *e) {
+// The name that chooses this model among all that are here, or that of the repository if none does.
+static void name_model(char name[MODEL_NAME_CHARS], const char *repo, const struct hub_files *all,
+                       const struct hub_file *file) {
+    struct hub_files chosen = {0};
+    struct err ignored;
+    const char *tag = strchr(cli_models_name(name, repo, file), ':');
+    if (tag && (hub_files_choose(&chosen, all, repo, tag + 1, NULL, &ignored) != OK ||
+                strcmp(chosen.list[0].path, file->path) != 0))
+        snprintf(name, MODEL_NAME_CHARS, "%s", repo);
+    hub_files_close(&chosen);
+}
+
+static void add_model(struct listing *l, const char *repo, const struct hub_files *all,
+                      const struct hub_files *model, struct err *e) {
     char path[PATH_MAX], name[MODEL_NAME_CHARS], size[ERR_SIZE_CHARS];
     const uint64_t bytes = hub_files_bytes(model);
     if (hub_cache_path(path, l->cli->models.hub.folder, repo, &model->list[0], e)) return;
-    cli_models_name(name, repo, &model->list[0]);
+    name_model(name, repo, all, &model->list[0]);
     l->n++;
     if (l->json)
         json_array_append_new(l->json, json_pack("{s:s, s:o, s:o}", "name", name, "path",
@@ -110,7 +124,7 @@ static enum status list_repo(void *context, const char *repo, struct err *e) {
         struct err incomplete;
         if (hub_part_of(&part, all.list[i].path) && part.number == 1 &&
             hub_files_choose(&model, &all, repo, "", all.list[i].path, &incomplete) == OK)
-            add_model(l, repo, &model, e);
+            add_model(l, repo, &all, &model, e);
         hub_files_close(&model);
     }
     hub_files_close(&all);

@@ -132,7 +132,7 @@ call run -q -hf org/tiny-GGUF -f tests/golden/tiny/prompt.txt -n 0
 [ $code -eq 0 ] && "$TANDEM" list | grep -q tiny
 result run_fetches
 
-new_repo org/many 3000 a-BF16.gguf a-F16.gguf a-Q2_K.gguf sub/a-Q4_K_M.gguf a-Q8_0.gguf mmproj-Q2_K.gguf readme.md \
+new_repo org/many 3000 a-BF16.gguf a-F16.gguf a-Q2_K.gguf sub/a-Q4_K_M.gguf a-Q8_0.gguf mmproj-Q2_K.gguf c-Q2_K.gguf readme.md \
     big/b-Q6_K-00001-of-00002.gguf big/b-Q6_K-00002-of-00002.gguf c-Q5_0-00001-of-00002.gguf
 call pull -q org/many
 pulled "$hub/org/many/sub/a-Q4_K_M.gguf"
@@ -149,6 +149,17 @@ result all_parts
 call pull -q org/many -hff a-Q8_0.gguf
 pulled "$hub/org/many/a-Q8_0.gguf"
 result by_file
+call pull org/many -hff mmproj-Q2_K.gguf
+[ $code -eq 0 ] && pulled "$hub/org/many/mmproj-Q2_K.gguf" && ! grep -q 'try it' "$err"
+result file_for_images
+# A name that the list shows is that of the file beside it.
+call list
+grep -q '^org/many:Q2_K .* a-Q2_K.gguf$' "$out" && grep -q '^org/many  .* mmproj-Q2_K.gguf$' "$out"
+result list_names_files_for_images_by_no_quantization
+call pull -q org/many -hff c-Q2_K.gguf && call list
+grep -q '^org/many:Q2_K .* a-Q2_K.gguf$' "$out" && grep -q '^org/many  .* c-Q2_K.gguf$' "$out"
+result list_names_one_by_a_quantization
+call rm -q org/many -hff c-Q2_K.gguf && call rm -q org/many -hff mmproj-Q2_K.gguf
 address=https://huggingface.co/org/many
 call run -q -mu "$address/resolve/main/a-Q2_K.gguf?download=true" -p x -n 1
 [ $code -eq 1 ] && grep -q 'snapshots/.*/a-Q2_K.gguf: ' "$err" # random bytes, but there
