@@ -125,7 +125,9 @@ static void allow_protocols(CURL *curl, bool secure) {
 static void set_options(struct request *r, char *reason) {
     CURL *curl = r->curl;
     const struct transfer_source *s = r->source;
-    allow_protocols(curl, strncmp(s->url, "https:", 6) == 0);
+    // Nobody's token goes out in the clear because an address says no protocol.
+    allow_protocols(curl, strncasecmp(s->url, "http:", 5) != 0);
+    curl_easy_setopt(curl, CURLOPT_DEFAULT_PROTOCOL, "https");
     curl_easy_setopt(curl, CURLOPT_URL, s->url);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);

@@ -357,6 +357,10 @@ rm -rf "$cache"
 XDG_CACHE_HOME=$work/caches call pull -q org/private
 pulled "$hub/org/private/p-Q4_0.gguf"
 result token_in_the_folder_of_caches
+: >"$work/log"
+HF_ENDPOINT=${HF_ENDPOINT#http://} HF_TOKEN=hf_secret call pull -q org/private
+[ $code -eq 1 ] && ! grep -q hf_secret "$work/log"
+result token_is_not_sent_in_the_clear
 HF_ENDPOINT=file:///etc call pull -q org/x
 [ $code -eq 1 ]
 result no_other_protocols
