@@ -53,6 +53,7 @@ static const char *find_place(char *out, const struct place *places, size_t coun
 
 static void find_folder(struct cli_models *m, char *const *variables) {
     static const struct place places[] = {
+        {"LLAMA_CACHE", "", true},
         {"HF_HUB_CACHE", "", true},
         {"HUGGINGFACE_HUB_CACHE", "", true},
         {"HF_HOME", "/hub", true},

@@ -10,8 +10,8 @@
 #include "runtime/cli/cli_command.h"
 
 // Finds the folder, the server and the token from the options and the variables (NAME=VALUE, ended
-// by NULL), as the hub's own programs do: HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME; HF_ENDPOINT;
-// HF_TOKEN, HF_TOKEN_PATH.
+// by NULL), as llama.cpp and the hub's own programs do: LLAMA_CACHE, HF_HUB_CACHE, HF_HOME,
+// XDG_CACHE_HOME, HOME; HF_ENDPOINT; HF_TOKEN, HF_TOKEN_PATH.
 void cli_models_open(struct cli *cli, char *const *variables);
 void cli_models_close(struct cli *cli);
 

@@ -169,7 +169,9 @@ static enum status check_room(const struct hub *hub, uint64_t bytes, struct err 
     err_set(e, ERR_FILE, "%s has no room for the model", hub->folder);
     err_expected(e, "%s", err_size_needed(size, bytes));
     err_actual(e, "%s", err_size_limit(size, room));
-    return err_fix(e, "remove models with 'tandem rm', or name another folder with HF_HUB_CACHE");
+    return err_fix(
+        e,
+        "remove models with 'tandem rm', or name another folder with LLAMA_CACHE or HF_HUB_CACHE");
 }
 
 // Fetches one file, whose blob may be there: other commits or programs fetched it.

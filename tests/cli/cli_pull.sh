@@ -22,7 +22,7 @@ while ! [ -f "$work/port" ] && kill -0 $server 2>/dev/null; do sleep 0.05; done
 HF_ENDPOINT=http://127.0.0.1:$(cat "$work/port")
 HF_HUB_CACHE=$cache HOME=$work/home no_proxy=127.0.0.1,localhost
 export HF_ENDPOINT HF_HUB_CACHE HOME no_proxy
-unset HF_TOKEN HF_HOME HF_TOKEN_PATH XDG_CACHE_HOME XDG_STATE_HOME 2>/dev/null
+unset LLAMA_CACHE HF_TOKEN HF_HOME HF_TOKEN_PATH XDG_CACHE_HOME XDG_STATE_HOME 2>/dev/null
 
 # call ARGUMENT...: runs the program; sets code, $out and $err.
 call() { capture "$TANDEM" "$@"; }
@@ -86,6 +86,9 @@ for folder in '~/cache' "$(realpath --relative-to=. "$cache")"; do
     [ $code -eq 0 ] && grep -qF "cache/hub; 'tandem pull'" "$err"
     result "home_of_the_hub_at_${folder%%/*}"
 done
+LLAMA_CACHE=$cache HF_HUB_CACHE=$work/none call list
+[ $code -eq 0 ] && grep -q '^org/tiny-GGUF:F16 ' "$out"
+result list_of_llama_cpp
 touch "$work/file"
 for command in list 'rm org/tiny-GGUF' 'pull org/tiny-GGUF' 'show org/tiny-GGUF' 'run --offline -p x -hf org/tiny-GGUF'; do
     for folder in "$work/file" "$work/file/hub"; do
