@@ -6,8 +6,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static enum status check_free(const char *path, struct err *e) {
@@ -40,8 +43,16 @@ enum status new_file_open(struct new_file *f, const char *path, struct err *e) {
 }
 
 enum status new_file_open_over(struct new_file *f, const char *path, struct err *e) {
+    char target[PATH_MAX];
+    struct stat old;
     *f = (struct new_file){.descriptor = -1, .replaces = true};
-    return begin(f, path, e);
+    if (stat(path, &old) != 0) return begin(f, path, e);
+    if (!S_ISREG(old.st_mode)) {
+        err_set(e, ERR_FILE, "%s", path);
+        err_expected(e, "a regular file or none");
+        return err_actual(e, S_ISDIR(old.st_mode) ? "a folder" : "a pipe or device");
+    }
+    return begin(f, realpath(path, target) ? target : path, e);
 }
 
 enum status new_file_reserve(struct new_file *f, uint64_t size_bytes, struct err *e) {

@@ -115,7 +115,8 @@ static enum status load_cache(struct run *run, int32_t *n_kept, struct err *e) {
     const struct cli_options *o = &run->writer.cli->options;
     struct stat file;
     *n_kept = 0;
-    if (!o->prompt_cache || stat(o->prompt_cache, &file) != 0 || file.st_size == 0) return OK;
+    if (!o->prompt_cache || stat(o->prompt_cache, &file) != 0) return OK;
+    if (S_ISREG(file.st_mode) && file.st_size == 0) return OK;
     if (session_load(g->session, o->prompt_cache, e)) return err_context(e, "--prompt-cache");
     *n_kept = generate_keep_same(g, run->prompt.ids, (int32_t)run->prompt.count);
     if (!o->quiet)

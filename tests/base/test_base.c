@@ -688,6 +688,40 @@ static void new_files_appear_whole_or_not_at_all(void **state) {
     new_file_close(&f);
 }
 
+// A pipe stands for the devices in /dev, where root may write.
+static void new_files_replace_files_alone(void **state) {
+    (void)state;
+    char folder[] = "/tmp/newfileXXXXXX", file[64], link[64], pipe[64];
+    struct new_file f;
+    struct stat found;
+    struct err e;
+    char *text;
+    size_t size;
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/file", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(new_file_open_over(&f, pipe, &e), ERR_FILE);
+    assert_string_equal(e.actual, "a pipe or device");
+    assert_int_equal(new_file_open_over(&f, folder, &e), ERR_FILE);
+    assert_int_equal(symlink("file", link), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(new_file_open_over(&f, i ? link : file, &e), OK);
+        assert_int_equal(new_file_write(&f, i ? "new" : "old", 3, &e), OK);
+        assert_int_equal(new_file_commit(&f, &e), OK);
+    }
+    assert_int_equal(lstat(link, &found), 0);
+    assert_true(S_ISLNK(found.st_mode));
+    assert_int_equal(file_read_text(&text, &size, file, 100, &e), OK);
+    assert_string_equal(text, "new");
+    mem_free(text);
+    unlink(link);
+    unlink(file);
+    unlink(pipe);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 struct door {
     struct gate gate;
     atomic_int n; // that were let through so far
@@ -765,6 +799,7 @@ int main(void) {
         cmocka_unit_test(log_writes_what_its_level_lets_through),
         cmocka_unit_test(log_tells_its_listener),
         cmocka_unit_test(new_files_appear_whole_or_not_at_all),
+        cmocka_unit_test(new_files_replace_files_alone),
         cmocka_unit_test(gates_wake_everybody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,3 +81,8 @@ printf 'xyz' | dd of="$work/plain.session" bs=1 seek=200 conv=notrunc 2>/dev/nul
 refused damaged 1 'plain.session' plain --prompt-cache "$work/plain.session"
 head -c 100 "$work/before" >"$work/plain.session"
 refused cut_short 1 'plain.session' plain --prompt-cache "$work/plain.session"
+# A pipe, which stands for /dev/null, is refused before the prompt is read, and stays.
+mkfifo "$work/pipe"
+write plain "$long" --prompt-cache "$work/pipe"
+[ $? -eq 1 ] && [ -p "$work/pipe" ] && ! [ -s "$work/text" ] && grep -q 'got a pipe or device' "$work/err"
+check pipe $?
