@@ -3,13 +3,12 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/new_file.h"
 #include "runtime/report/report_json.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { FILE_LIMIT_BYTES = 256 << 20 };
 
@@ -180,17 +179,17 @@ static enum status make_folder_of(const char *path, struct err *e) {
 }
 
 enum status chat_history_save(const struct chat_history *h, const char *path, struct err *e) {
-    char beside[PATH_MAX];
-    if (snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid()) >= PATH_MAX)
-        return err_errno(e, ENAMETOOLONG, "%.80s...", path);
-    if (make_folder_of(path, e)) return e->status;
-    FILE *out = fopen(beside, "we");
-    if (!out) return err_errno(e, errno, "%s", path);
-    enum status status = report_json_write(to_json(h), out, e);
-    errno = 0;
-    if (fclose(out) != 0 && !status) status = err_errno(e, errno ? errno : EIO, "%s", path);
-    if (!status && rename(beside, path) != 0) status = err_errno(e, errno, "%s", path);
-    if (status) unlink(beside);
+    struct new_file f;
+    if (make_folder_of(path, e) || new_file_open_over(&f, path, e)) return e->status;
+    json_t *root = to_json(h);
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    enum status status =
+        text ? new_file_write(&f, text, strlen(text), e) : err_memory(e, 0, "the conversation");
+    if (!status) status = new_file_write(&f, "\n", 1, e);
+    if (!status) status = new_file_commit(&f, e);
+    new_file_close(&f);
+    mem_free(text);
+    json_decref(root);
     return status;
 }
 

@@ -272,6 +272,13 @@ chat "/load nobody\n/load $work/king.json\n/load $0\n/save\n" -n 8
 [ $code -eq 0 ] && grep -q 'nobody.json: No such file' "$work/err" && grep -q "'king'" "$work/err" &&
     grep -q 'cli_chat.sh: line 1' "$work/err" && grep -q 'name of a conversation' "$work/err"
 result chat_load_of_no_conversation
+# A pipe, which stands for /dev/null, stays; so does a link to a file.
+mkfifo "$work/pipe"
+ln -s saved.json "$work/link" && echo old >"$work/saved.json"
+chat "Name a city.\n/save $work/pipe\n/save $work/link\n" -n 4
+[ $code -eq 0 ] && [ -p "$work/pipe" ] && grep -q 'pipe: .*got a pipe or device' "$work/err" &&
+    [ -L "$work/link" ] && grep -q '"Name a city."' "$work/saved.json"
+result chat_save_replaces_files_alone
 # The switch for thoughts reaches the template, also in the middle.
 cat >"$work/template" <<'X'
 {{- '<|im_start|>user\n' + messages[-1].content + (' 1+1=2, 2+2=' if enable_thinking else '') }}
