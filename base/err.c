@@ -53,6 +53,15 @@ enum status err_fix(struct err *e, const char *fix, ...) {
     return e->status;
 }
 
+void err_list_add(char *list, size_t size, const char *name) {
+    static const char full[] = "...";
+    const size_t used = strlen(list), rest = sizeof ", ..." - 1;
+    const char *comma = used ? ", " : "";
+    if (used >= sizeof full - 1 && strcmp(list + used - (sizeof full - 1), full) == 0) return;
+    const bool fits = used + strlen(comma) + strlen(name) + rest < size;
+    snprintf(list + used, size - used, "%s%s", comma, fits ? name : full);
+}
+
 enum status err_context(struct err *e, const char *prefix, ...) {
     char before[sizeof e->what], old[sizeof e->what];
     va_list args;

@@ -41,6 +41,10 @@ enum status err_actual(struct err *e, const char *actual, ...)
     __attribute__((format(printf, 2, 3)));
 enum status err_fix(struct err *e, const char *fix, ...) __attribute__((format(printf, 2, 3)));
 
+// Appends a name to a list for people, such as "a, b, c". A list that is full ends in "...", never
+// within a name. list[size] is terminated.
+void err_list_add(char *list, size_t size, const char *name);
+
 // Puts "prefix: " before what, for a caller that knows the file or the step; does nothing if what
 // begins with the prefix already, so that an error names its file once. Returns e->status.
 enum status err_context(struct err *e, const char *prefix, ...)

@@ -31,7 +31,6 @@ static int32_t find_names(const struct builtins *list, const char *name, int32_t
                           size_t size) {
     char wanted[NAME_CHARS], own[NAME_CHARS];
     int32_t count = 0;
-    size_t used = 0;
     fold(wanted, name);
     text[0] = 0;
     for (int32_t i = 0; i < list->count; i++) {
@@ -39,9 +38,8 @@ static int32_t find_names(const struct builtins *list, const char *name, int32_t
         if (strncmp(own, wanted, strlen(wanted)) != 0) continue;
         if (strcmp(own, wanted) == 0) return *index = i, 1;
         *index = i;
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", count++ ? ", " : "", list->name(i));
-        if (used >= size) used = size - 1;
+        count++;
+        err_list_add(text, size, list->name(i));
     }
     return count;
 }

@@ -133,14 +133,12 @@ static const struct hub_file *find_path(const struct hub_files *all, const char 
 static enum status nothing_there(const struct hub_files *all, const char *repo, const char *wanted,
                                  struct err *e) {
     char known[sizeof e->fix - 16] = "";
-    size_t used = 0;
-    for (int32_t i = 0; i < all->n && used < sizeof known; i++) {
+    for (int32_t i = 0; i < all->n; i++) {
         struct hub_part part;
         if (!hub_path_is_model(all->list[i].path) || !hub_part_of(&part, all->list[i].path) ||
             part.number != 1 || !part.tag[0])
             continue;
-        used +=
-            (size_t)snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", part.tag);
+        err_list_add(known, sizeof known, part.tag);
     }
     if (all->n == 0) {
         err_set(e, ERR_FILE, "%s has no GGUF files", repo);
@@ -148,7 +146,7 @@ static enum status nothing_there(const struct hub_files *all, const char *repo, 
                           "for one that ends in -GGUF");
     }
     err_set(e, ERR_FILE, "%s has no %s", repo, wanted);
-    return used ? err_fix(e, "take one of %s", known) : e->status;
+    return known[0] ? err_fix(e, "take one of %s", known) : e->status;
 }
 
 // Adds all parts of the model that first begins.

@@ -389,11 +389,10 @@ static enum status use_given(struct chat_format *f, const char *name, struct err
     if (chat_builtin_source(name)) return use_builtin(f, name, e);
     if (is_source(name)) return try_source(f, CHAT_GIVEN_NAME, name, strlen(name), e);
     if (file_read_text(&text, &length, name, JINJA_SOURCE_BYTES, e) != OK) {
-        char names[sizeof e->fix] = "";
+        char names[sizeof e->fix - 32] = "";
         for (int i = 0; chat_builtin_name(i); i++)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
-                     chat_builtin_name(i));
-        return err_fix(e, "give a file, the text of a template, or one of %s", names);
+            err_list_add(names, sizeof names, chat_builtin_name(i));
+        return err_fix(e, "take a file, a text or one of %s", names);
     }
     const enum status status = try_source(f, name, text, length, e);
     mem_free(text);

@@ -119,6 +119,19 @@ static void err_shows_no_control_bytes(void **state) {
     assert_null(strchr(text, 0x7f));
 }
 
+static void err_lists_end_between_names(void **state) {
+    (void)state;
+    static const char *const names[] = {"chatml", "gemma", "llama3", "phi4", "qwen3"};
+    static const char *const expected[] = {"chatml, ...", "chatml, gemma, ...",
+                                           "chatml, gemma, llama3, phi4, qwen3"};
+    static const size_t sizes[] = {12, 20, 40};
+    for (size_t i = 0; i < 3; i++) {
+        char list[64] = "";
+        for (size_t k = 0; k < 5; k++) err_list_add(list, sizes[i], names[k]);
+        assert_string_equal(list, expected[i]);
+    }
+}
+
 static void err_cuts_what_is_too_long(void **state) {
     (void)state;
     char name[2000], text[64];
@@ -771,6 +784,7 @@ int main(void) {
         cmocka_unit_test(err_set_forgets_what_was_there),
         cmocka_unit_test(err_shows_no_control_bytes),
         cmocka_unit_test(err_sizes_round_limits_down_and_needs_up),
+        cmocka_unit_test(err_lists_end_between_names),
         cmocka_unit_test(err_cuts_what_is_too_long),
         cmocka_unit_test(err_context_keeps_the_end_where_it_fits),
         cmocka_unit_test(err_errno_and_memory_name_their_cause),

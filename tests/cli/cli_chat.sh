@@ -272,6 +272,9 @@ chat "/load nobody\n/load $work/king.json\n/load $0\n/save\n" -n 8
 [ $code -eq 0 ] && grep -q 'nobody.json: No such file' "$work/err" && grep -q "'king'" "$work/err" &&
     grep -q 'cli_chat.sh: line 1' "$work/err" && grep -q 'name of a conversation' "$work/err"
 result chat_load_of_no_conversation
+"$TANDEM" chat -m "$MODEL" -p x --chat-template nobody >"$work/out" 2>"$work/err"
+[ $? -eq 1 ] && sed -n 2p "$work/err" | grep -q ' one of alpaca, .*, [.][.][.]$'
+result chat_templates_are_listed_by_whole_names
 # A pipe, which stands for /dev/null, stays; so does a link to a file.
 mkfifo "$work/pipe"
 ln -s saved.json "$work/link" && echo old >"$work/saved.json"
