@@ -49,8 +49,8 @@ enum status cli_write_trace(const struct cli *cli, const struct engine *engine, 
                             struct err *e);
 // With -v: prints on standard error how busy devices and link were.
 void cli_print_usage(const struct cli *cli, const struct engine *engine);
-// Prints the names that --shape or --machine takes, a line each.
-void cli_print_names(const struct cli_options *o, FILE *out);
+// Prints the names that --shape or --machine takes on standard output, a line each, or as JSON.
+enum status cli_print_names(const struct cli_options *o, struct err *e);
 // Reads the shape of the model that -m or --shape names, from its header or description alone.
 // ERR_USAGE says how to see the names that are built in.
 enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e);

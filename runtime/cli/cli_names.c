@@ -3,6 +3,7 @@
 #include "planner/planner.h"
 #include "runtime/cli/cli_command.h"
 #include "runtime/model/gguf_shape.h"
+#include "runtime/report/report_json.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -70,10 +71,17 @@ static struct builtins known_machines(void) {
     return (struct builtins){"--machine", machine_builtin_count(), machine_builtin_name};
 }
 
-void cli_print_names(const struct cli_options *o, FILE *out) {
+enum status cli_print_names(const struct cli_options *o, struct err *e) {
     const bool shapes = o->shape && strcmp(o->shape, "list") == 0;
     const struct builtins known = shapes ? known_shapes() : known_machines();
-    for (int32_t i = 0; i < known.count; i++) fprintf(out, "%s\n", known.name(i));
+    json_t *names = o->json ? json_array() : NULL;
+    for (int32_t i = 0; i < known.count; i++) {
+        if (o->json)
+            json_array_append_new(names, json_string(known.name(i)));
+        else
+            puts(known.name(i));
+    }
+    return o->json ? report_json_write(json_pack("{s:o}", "names", names), stdout, e) : OK;
 }
 
 static enum status read_named_shape(struct shape *out, const char *name, struct err *e) {

@@ -235,6 +235,8 @@ static enum status recall(struct measuring *m, const struct cli *cli, struct err
 static enum status forget(const struct cli *cli, struct err *e) {
     const int32_t n = cli->cache_path ? calibration_forget(cli->cache_path, e) : 0;
     if (n < 0) return e->status;
+    if (cli->options.json)
+        return report_json_write(json_pack("{s:i}", "removed", (int)n), stdout, e);
     printf("removed %d measurement%s\n", n, n == 1 ? "" : "s");
     return OK;
 }

@@ -184,7 +184,7 @@ static enum status consult(struct cli *cli, struct consultation *c, struct err *
 }
 
 enum status cli_doctor(struct cli *cli, struct err *e) {
-    if (cli_options_list_names(&cli->options)) return cli_print_names(&cli->options, stdout), OK;
+    if (cli_options_list_names(&cli->options)) return cli_print_names(&cli->options, e);
     struct consultation *c = mem_alloc(1, sizeof *c);
     if (!c) return err_memory(e, sizeof *c, "the facts");
     const enum status status = consult(cli, c, e);

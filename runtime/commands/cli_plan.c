@@ -102,7 +102,7 @@ static enum status save_plan(const struct planning *p, const char *path, struct 
 
 enum status cli_plan(struct cli *cli, struct err *e) {
     const struct cli_options *o = &cli->options;
-    if (cli_options_list_names(o)) return cli_print_names(o, stdout), OK;
+    if (cli_options_list_names(o)) return cli_print_names(o, e);
     struct planning *p = mem_alloc(1, sizeof *p);
     if (!p) return err_memory(e, sizeof *p, "the plan");
     cli_engine_options(cli, &p->options);

@@ -103,6 +103,11 @@ code=$?
 [ $code -eq 0 ] && grep -q '^removed 1 measurement$' "$work/out" &&
     [ "$(ls "$work/tandem")" = mine.json ]
 result calibrate_forget
+timeout 100 "$TANDEM" calibrate --forget --json >"$work/out" 2>"$work/err" &&
+    python3 -c 'import json, sys; sys.exit(json.load(sys.stdin) != {"removed": 0})' <"$work/out"
+code=$?
+[ $code -eq 0 ]
+result calibrate_forget_as_json
 
 # The first measurement is told of before it begins, also where no terminal reads it; Ctrl-C skips it,
 # and the run goes on.

@@ -93,6 +93,11 @@ for kind in models machines; do
     ls configs/$kind | sed -n 's/[.]json$//p' | LC_ALL=C sort >"$work/names"
     [ $code -eq 0 ] && LC_ALL=C sort "$out" | cmp -s - "$work/names"
     result "lists_the_${kind}_that_are_built_in"
+    plan $option list --json
+    [ $code -eq 0 ] &&
+        python3 -c 'import json, sys; print(*json.load(sys.stdin)["names"], sep="\n")' <"$out" |
+        LC_ALL=C sort | cmp -s - "$work/names"
+    result "lists_the_${kind}_as_json"
 done
 refused no_machine_file 1 'No such file' --shape qwen3-8b --machine "$work/none.json"
 refused no_shape_file 1 'No such file' --shape "$work/none.json" --machine $machine
