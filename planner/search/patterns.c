@@ -257,7 +257,7 @@ static enum status taken_apart(struct patterns *p, const struct unit *unit, stru
     static const char *const whole[UNIT_KINDS] = {
         [UNIT_EMBED] = "^(token_embd|per_layer)",
         [UNIT_ATTENTION] = "(attn|ssm|shortconv).*",
-        [UNIT_FFN] = "ffn_(gate|up|down).*",
+        [UNIT_FFN] = "(ffn_(gate|up|down)|inp_gate|proj).*",
         [UNIT_EXPERTS] = "ffn_.*_exps",
         [UNIT_HEAD] = "^output\\.",
     };
@@ -282,8 +282,10 @@ static enum status taken_apart(struct patterns *p, const struct unit *unit, stru
     }
     err_expected(e, "with %s also %s", there, elsewhere);
     err_actual(e, "only %s", there);
-    if (unit->layer < 0) return err_fix(e, "%s matches all of it", whole[unit->kind]);
-    return err_fix(e, "blk\\.%d\\.%s matches all of it", unit->layer, whole[unit->kind]);
+    // The fix begins with a sign, since its first letter is printed as a capital.
+    const char *all = whole[unit->kind], *device = first->device == CPU ? "CPU" : "GPU";
+    if (unit->layer < 0) return err_fix(e, "-ot '%s=%s' matches all of it", all, device);
+    return err_fix(e, "-ot 'blk\\.%d\\.%s=%s' matches all of it", unit->layer, all, device);
 }
 
 // The device that all deciding tensors of a unit go to, or DEVICE_ANY if no pattern matches one.

@@ -32,6 +32,9 @@ sys.exit(not eval("(" + sys.argv[2] + ")"))
 X
 }
 
+# advised: the value of -ot that the last refusal names.
+advised() { sed -n "s/^  -ot '\(.*\)' matches all of it.*/\1/p" "$err"; }
+
 # ---- Models and machines by name and by file -----------------------------------------------------
 machine=gtx-1060-6g-ddr4
 plan --shape llama-3.1-8b --machine $machine
@@ -151,6 +154,15 @@ refused pattern_without_device 2 -ot $moe -ot 'ffn'
 refused pattern_of_no_device 2 toaster $moe -ot 'ffn=toaster'
 refused pattern_that_is_broken 2 '(ffn' $moe -ot '(ffn=CPU'
 refused pattern_of_nothing 2 'nosuch' $moe -ot 'nosuch=CPU'
+refused pattern_of_a_part 2 'apart: expected with blk.3' $moe -ot 'blk.3.ffn_down_exps=CPU'
+plan $moe -ot "$(advised)"
+holds 'units["blk.3.experts"] == 0 and units["blk.4.experts"] == 1'
+result pattern_that_is_advised
+small='-m tests/golden/tiny/gemma4.gguf --machine rtx-3060-12g --json'
+refused pattern_of_a_gate 2 'apart: expected with blk.4.inp_gate' $small -ot 'blk.4.inp_gate=CPU'
+plan $small -ot "$(advised)"
+holds 'units["blk.4.ffn"] == 0'
+result pattern_that_is_advised_with_a_gate
 refused pattern_that_does_not_fit 1 'and 4.00 GiB are free' $moe -ot 'exps=GPU' --vram 4G
 plan $moe --vram 3G
 holds 'p["devices"][1]["total_bytes"] <= 3 << 30 and p["devices"][1]["budget_bytes"] == 3 << 30'
