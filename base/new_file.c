@@ -42,17 +42,25 @@ enum status new_file_open(struct new_file *f, const char *path, struct err *e) {
     return check_free(path, e) ? e->status : begin(f, path, e);
 }
 
+// Opens a pipe or a device, in whose place no file can be put.
+static enum status open_through(struct new_file *f, const char *path, struct err *e) {
+    f->path = mem_text(path, strlen(path));
+    if (!f->path) return err_memory(e, strlen(path), "a file name");
+    f->descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    if (f->descriptor >= 0) return OK;
+    err_errno(e, errno, "%s", path);
+    new_file_close(f);
+    return e->status;
+}
+
 enum status new_file_open_over(struct new_file *f, const char *path, struct err *e) {
     char target[PATH_MAX];
-    struct stat old;
+    struct stat named, found;
     *f = (struct new_file){.descriptor = -1, .replaces = true};
-    if (stat(path, &old) != 0) return begin(f, path, e);
-    if (!S_ISREG(old.st_mode)) {
-        err_set(e, ERR_FILE, "%s", path);
-        err_expected(e, "a regular file or none");
-        return err_actual(e, S_ISDIR(old.st_mode) ? "a folder" : "a pipe or device");
-    }
-    return begin(f, realpath(path, target) ? target : path, e);
+    if (stat(path, &found) != 0) return begin(f, path, e);
+    if (!S_ISREG(found.st_mode)) return open_through(f, path, e);
+    const bool is_link = lstat(path, &named) == 0 && S_ISLNK(named.st_mode);
+    return begin(f, is_link && realpath(path, target) ? target : path, e);
 }
 
 enum status new_file_reserve(struct new_file *f, uint64_t size_bytes, struct err *e) {
@@ -76,13 +84,13 @@ enum status new_file_write(struct new_file *f, const void *bytes, size_t size_by
 enum status new_file_commit(struct new_file *f, struct err *e) {
     enum status status = OK;
     const int descriptor = f->descriptor;
-    const int synced = disk_sync(descriptor), failure = errno;
+    const int synced = f->temporary ? disk_sync(descriptor) : 0, failure = errno;
     f->descriptor = -1;
     if (close(descriptor) != 0 || synced != 0)
         status = err_errno(e, synced != 0 ? failure : errno, "%s: writing", f->path);
     else if (!f->replaces && check_free(f->path, e))
         status = e->status;
-    else if (rename(f->temporary, f->path) != 0)
+    else if (f->temporary && rename(f->temporary, f->path) != 0)
         status = err_errno(e, errno, "%s", f->path);
     else {
         mem_free(f->temporary);

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct new_file {
-    char *path, *temporary; // owned
+    char *path, *temporary; // owned; temporary is NULL of a pipe or a device
     int descriptor;
     bool replaces; // path may exist, until new_file_commit takes its place
 };
@@ -22,8 +22,8 @@ struct new_file {
 // *f is closed.
 enum status new_file_open(struct new_file *f, const char *path, struct err *e);
 
-// The same, but a file at path, or at the end of a link there, stays as it is until new_file_commit
-// replaces it. ERR_FILE also if that is a device, a pipe or a folder, which would be lost.
+// The same, but a file at path stays as it is until new_file_commit replaces it. Links to it stay,
+// and a pipe or a device is written to.
 enum status new_file_open_over(struct new_file *f, const char *path, struct err *e);
 
 // Asks for the room of a file of that size, so that a full disk shows before the work; file systems
