@@ -2,10 +2,10 @@
 #include "runtime/commands/commands.h"
 
 #include "base/mem.h"
+#include "base/new_file.h"
 #include "runtime/cli/cli_generate.h"
 #include "runtime/report/report_json.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ struct run {
     struct token_list prompt;
     char *text; // of the prompt
     size_t text_bytes;
-    FILE *logits; // NULL without --logits-out
+    struct new_file logits; // of --logits-out
     enum stop_reason reason;
 };
 
@@ -38,8 +38,8 @@ static enum status write_logits(void *context, int32_t first, int32_t n, struct 
     const size_t n_vocab = (size_t)engine_n_vocab(engine);
     (void)first;
     for (int32_t i = 0; i < n; i++)
-        if (fwrite(engine_logits(engine, i), sizeof(float), n_vocab, run->logits) != n_vocab)
-            return err_errno(e, errno, "%s", run->writer.cli->options.logits_path);
+        if (new_file_write(&run->logits, engine_logits(engine, i), n_vocab * sizeof(float), e))
+            return e->status;
     return OK;
 }
 
@@ -140,7 +140,10 @@ static enum status read_prompt(struct run *run, struct err *e) {
     if (load_cache(run, &n_kept, e)) return e->status;
     const struct token_list rest = {.ids = run->prompt.ids + n_kept,
                                     .count = run->prompt.count - (uint64_t)n_kept};
-    if (cli_generate_read(&run->writer, &rest, run->logits ? &logits : NULL, e)) return e->status;
+    const bool wanted = run->writer.cli->options.logits_path != NULL;
+    if (cli_generate_read(&run->writer, &rest, wanted ? &logits : NULL, e) ||
+        (wanted && new_file_commit(&run->logits, e)))
+        return e->status;
     return save_cache(run, e);
 }
 
@@ -166,36 +169,24 @@ static enum status generate(struct run *run, struct err *e) {
     return o->json ? write_result(run, e) : OK;
 }
 
-// Opened before the model, so that a wrong path costs no time.
-static enum status open_logits(struct run *run, const char *path, struct err *e) {
-    if (!path) return OK;
-    run->logits = fopen(path, "wb");
-    return run->logits ? OK : err_errno(e, errno, "%s", path);
-}
-
-static enum status close_logits(struct run *run, const char *path, struct err *e) {
-    FILE *out = run->logits;
-    run->logits = NULL;
-    return !out || fclose(out) == 0 ? OK : err_errno(e, errno, "%s", path);
-}
-
 static enum status open_model(struct run *run, struct cli *cli, struct err *e) {
-    const struct cli_texts texts = {
-        .all_logits = run->logits != NULL, .prompt = run->text, .prompt_bytes = run->text_bytes};
+    const struct cli_texts texts = {.all_logits = cli->options.logits_path != NULL,
+                                    .prompt = run->text,
+                                    .prompt_bytes = run->text_bytes};
     return cli_generate_open(&run->writer, cli, &texts, e);
 }
 
 enum status cli_run(struct cli *cli, struct err *e) {
     const char *logits = cli->options.logits_path;
     struct run run = {0};
-    struct err ignored;
     enum status status = OK;
+    // The file of the logits is begun before the model, so that a wrong path costs no time.
     if (check_cache(&cli->options, e) || cli_check_trace(cli, e) ||
-        cli_read_text(cli, &run.text, &run.text_bytes, e) || open_logits(&run, logits, e) ||
-        open_model(&run, cli, e) || encode_prompt(&run, e) || generate(&run, e) ||
-        close_logits(&run, logits, e))
+        cli_read_text(cli, &run.text, &run.text_bytes, e) ||
+        (logits && new_file_open_over(&run.logits, logits, e)) || open_model(&run, cli, e) ||
+        encode_prompt(&run, e) || generate(&run, e))
         status = e->status;
-    close_logits(&run, logits, &ignored);
+    new_file_close(&run.logits);
     status = cli_write_trace(cli, run.writer.engine, status, e);
     cli_generate_close(&run.writer);
     token_list_close(&run.prompt);

@@ -142,6 +142,12 @@ for file in -f -sysf; do
     result "usage_no_file_of_${file}_is_told_before_loading"
 done
 fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/none/x"
+echo old >"$work/old"
+fails logits_without_a_model 'none.gguf' run -m "$work/none.gguf" -p y --logits-out "$work/old"
+fails logits_of_a_text_too_long 'at most 3' run -m "$MODEL" -p 'one two three four five' -c 3 -q \
+    --logits-out "$work/old"
+[ "$(cat "$work/old"*)" = old ]
+result usage_old_logits_stay_where_there_are_no_new_ones
 fails prompt_too_long 'at most 3' run -m "$MODEL" -p 'one two three four five' -c 3 -q
 echo 'this is no model' >"$work/text.gguf"
 fails no_gguf 'text.gguf' run -m "$work/text.gguf" -p y
