@@ -158,6 +158,15 @@ static enum status check_cache(const struct cli_options *o, struct err *e) {
     return err_fix(e, "name the file: --prompt-cache FILE");
 }
 
+// Finds out before the model is loaded, and a long prompt read, whether the file can be written.
+static enum status check_cache_path(const struct cli_options *o, struct err *e) {
+    struct new_file f;
+    if (!o->prompt_cache || o->prompt_cache_ro) return OK;
+    if (new_file_open_over(&f, o->prompt_cache, e)) return err_context(e, "--prompt-cache");
+    new_file_close(&f);
+    return OK;
+}
+
 static enum status generate(struct run *run, struct err *e) {
     const struct cli_options *o = &run->writer.cli->options;
     if (read_prompt(run, e)) return e->status;
@@ -181,8 +190,8 @@ enum status cli_run(struct cli *cli, struct err *e) {
     struct run run = {0};
     enum status status = OK;
     // The file of the logits is begun before the model, so that a wrong path costs no time.
-    if (check_cache(&cli->options, e) || cli_check_trace(cli, e) ||
-        cli_read_text(cli, &run.text, &run.text_bytes, e) ||
+    if (check_cache(&cli->options, e) || check_cache_path(&cli->options, e) ||
+        cli_check_trace(cli, e) || cli_read_text(cli, &run.text, &run.text_bytes, e) ||
         (logits && new_file_open_over(&run.logits, logits, e)) || open_model(&run, cli, e) ||
         encode_prompt(&run, e) || generate(&run, e))
         status = e->status;

@@ -127,7 +127,8 @@ fails name_as_model_file 'of that name at huggingface.co: -hf org/repo:Q8_0' run
 fails name_as_model_file_of_bench 'huggingface.co: -hf org/repo' bench -m org/repo
 fails no_file_to_show "$work/none.gguf: No such file" show "$work/none.gguf"
 fails no_folder_to_show 'none/x.gguf: No such file' show none/x.gguf
-fails no_cache_folder "$work/none/x: No such file" run -m "$MODEL" -p y -q --prompt-cache "$work/none/x"
+fails no_cache_folder "$work/none/x: No such file" run -m "$work/none.gguf" -p y -q \
+    --prompt-cache "$work/none/x"
 fails folder_as_model "$work" inspect "$work"
 fails no_prompt_file 'No such file' run -m "$MODEL" -f "$work/none.txt"
 fails no_trace_folder "$work/none/x: No such file" run -m "$work/none.gguf" -p y \
