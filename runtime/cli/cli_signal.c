@@ -8,11 +8,13 @@
 
 static const tcflag_t SHOWN = ICANON | ECHO | IEXTEN;
 static const char PASTES_UNMARKED[] = "\033[?2004l";
+static const int ENDS[] = {SIGTERM, SIGHUP, SIGQUIT};
+enum { N_ENDS = sizeof ENDS / sizeof *ENDS };
 
 static void on_interrupt(int number) { (void)number; }
 
-// The second Ctrl-C where the terminal hides what is typed: it shows again, and the signal ends the
-// process as soon as this returns. All calls are safe in a handler.
+// The second Ctrl-C, or another end, where the terminal hides what is typed: it shows again, and
+// the signal ends the process as soon as this returns. All calls are safe in a handler.
 static void end_shown(int number) {
     struct termios now;
     if (tcgetattr(STDIN_FILENO, &now) == 0) {
@@ -39,19 +41,37 @@ static void on_interrupt_of_line(int number) {
     sigaction(number, &action, NULL);
 }
 
-// Puts another handler in the place of the one that watches.
-static void change_handler(void (*from)(int), void (*to)(int), int flags) {
+// Puts another handler in the place of the one that a signal has.
+static void change_handler(int number, void (*from)(int), void (*to)(int), int flags) {
     struct sigaction now, action = {.sa_handler = to, .sa_flags = flags};
     sigemptyset(&action.sa_mask);
-    if (sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == from)
-        sigaction(SIGINT, &action, NULL);
+    if (sigaction(number, NULL, &now) == 0 && now.sa_handler == from)
+        sigaction(number, &action, NULL);
 }
 
-void signal_begin_line(void) { change_handler(on_hidden_interrupt, on_interrupt_of_line, 0); }
+static void change_ends(void (*from)(int), void (*to)(int)) {
+    for (int i = 0; i < N_ENDS; i++) change_handler(ENDS[i], from, to, (int)SA_RESETHAND);
+}
 
+void signal_watch_ends(void) { change_ends(SIG_DFL, end_shown); }
+
+void signal_begin_line(void) {
+    change_handler(SIGINT, on_hidden_interrupt, on_interrupt_of_line, 0);
+    change_ends(end_shown, on_interrupt);
+}
+
+// An end that came keeps its default action, by which signal_that_ends knows it.
 void signal_end_line(void) {
-    change_handler(on_interrupt_of_line, on_hidden_interrupt, 0);
-    change_handler(on_more, end_shown, (int)SA_RESETHAND);
+    change_handler(SIGINT, on_interrupt_of_line, on_hidden_interrupt, 0);
+    change_handler(SIGINT, on_more, end_shown, (int)SA_RESETHAND);
+    change_ends(on_interrupt, end_shown);
+}
+
+int signal_that_ends(void) {
+    struct sigaction now;
+    for (int i = 0; i < N_ENDS; i++)
+        if (sigaction(ENDS[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL) return ENDS[i];
+    return 0;
 }
 
 bool signal_hide_typing(void) {

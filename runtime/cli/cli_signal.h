@@ -23,9 +23,15 @@ bool signal_hide_typing(void);
 // Undoes that.
 void signal_show_typing(void);
 
+// From here on the signals that end the process, unless it was started to ignore them, let the
+// terminal show what is typed before.
+void signal_watch_ends(void);
+
 // While an editor reads a line, in a mode of its own, further Ctrl-Cs after the first one do not
-// end the process: the editor sees the first one soon.
+// end the process: the editor sees the first one soon. Nor do the signals of signal_watch_ends.
 void signal_begin_line(void);
 void signal_end_line(void);
+// The one of these that came since signal_begin_line, for which the process has to end, or 0.
+int signal_that_ends(void);
 
 #endif

@@ -17,6 +17,7 @@
 #include <limits.h>
 #include <locale.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -61,13 +62,19 @@ static void follow_window(struct line_editor *editor) {
     el_resize(editor->edit);
 }
 
-// Waits for bytes behind those that are left. False at the end of the input and at Ctrl-C.
+// The signal that came during a line and is to end the program, or 0.
+static int end_of(const struct line_editor *editor) {
+    return editor->hides ? signal_that_ends() : 0;
+}
+
+// Waits for bytes behind those that are left. False at the end of the input, at Ctrl-C and at a
+// signal that ends the program.
 static bool refill(struct line_editor *editor) {
     struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
     editor->count -= editor->next;
     memmove(editor->input, editor->input + editor->next, editor->count);
     editor->next = 0;
-    while (!signal_seen()) {
+    while (!signal_seen() && !end_of(editor)) {
         if (poll(&input, 1, LOOK_MS) <= 0) {
             follow_window(editor);
             continue;
@@ -265,16 +272,22 @@ enum status line_editor_open(struct line_editor **out, const char *history_path,
     }
     fputs(PASTES_MARKED, stderr);
     hide_typing(editor);
+    if (editor->hides) signal_watch_ends();
     *out = editor;
     return OK;
+}
+
+// Leaves the terminal as it was before line_editor_open.
+static void give_back(struct line_editor *editor) {
+    if (editor->hides) signal_show_typing();
+    el_set(editor->edit, EL_PREP_TERM, 0);
+    fputs(PASTES_UNMARKED, stderr);
 }
 
 void line_editor_close(struct line_editor *editor) {
     if (!editor) return;
     if (editor->edit) {
-        if (editor->hides) signal_show_typing();
-        el_set(editor->edit, EL_PREP_TERM, 0);
-        fputs(PASTES_UNMARKED, stderr);
+        give_back(editor);
         el_end(editor->edit);
     }
     if (editor->history) history_end(editor->history);
@@ -296,6 +309,11 @@ enum line_state line_editor_read(struct line_editor *editor, const char *prompt,
     const char *line = el_gets(editor->edit, &count);
     hide_typing(editor);
     signal_end_line();
+    const int end = end_of(editor);
+    if (end) {
+        give_back(editor);
+        raise(end);
+    }
     if (editor->stopped) {
         fputs("^C\n", stderr);
         return editor->typed ? LINE_DROPPED : LINE_ENDED;

@@ -284,3 +284,35 @@ printf '%s\n' "wait('Ctrl-D ends the program')" "line('Write a very long story a
     tail -n 5 "$work/log"
     diff "$work/before" "$work/after"
 }
+# The same after a signal that ends the program, in a line and in an answer; the one that Ctrl-\
+# sends stands for all.
+cat >"$work/around" <<'X'
+ulimit -c 0
+trap : QUIT
+stty -a >"$1/before"
+"$2" chat -m "$3" --temp 0 -c 2048 --ignore-eos
+echo "code $?"
+stty -a >"$1/after"
+X
+# after_a_signal NAME: it comes after the steps of standard input.
+after_a_signal() {
+    rm -f "$work/after"
+    {
+        echo "wait('Ctrl-D ends the program')"
+        cat
+        printf '%s\n' "keys('\\x1c')" "wait('code 131')" 'ends(0)' 'assert b"\033[?2004l" in raw'
+    } | python3 "$(dirname "$0")/../lib/terminal.py" sh "$work/around" "$work" "$TANDEM" "$MODEL" >"$work/log" 2>&1 &&
+        cmp "$work/before" "$work/after" && echo "ok terminal_is_as_before_after_a_signal_in_$1" || {
+        echo "not ok terminal_is_as_before_after_a_signal_in_$1"
+        tail -n 5 "$work/log"
+        diff "$work/before" "$work/after"
+    }
+}
+after_a_signal a_line <<'X'
+keys('Name a ci')
+wait('Name a ci')
+X
+after_a_signal an_answer <<'X'
+line('Tell a long story.')
+wait(r'story\.\n[^\n]*\n[^\n]*\w+ \w+')
+X
