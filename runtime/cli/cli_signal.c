@@ -74,6 +74,11 @@ int signal_that_ends(void) {
     return 0;
 }
 
+bool signal_shows_typing(void) {
+    struct termios now;
+    return tcgetattr(STDIN_FILENO, &now) == 0 && (now.c_lflag & SHOWN) == SHOWN;
+}
+
 bool signal_hide_typing(void) {
     struct termios now;
     if (tcgetattr(STDIN_FILENO, &now) != 0 || (now.c_lflag & SHOWN) != SHOWN) return false;

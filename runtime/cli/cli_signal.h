@@ -22,6 +22,8 @@ bool signal_seen(void);
 bool signal_hide_typing(void);
 // Undoes that.
 void signal_show_typing(void);
+// True if the terminal of standard input shows what is typed and hands it over by lines.
+bool signal_shows_typing(void);
 
 // From here on the signals that end the process, unless it was started to ignore them, let the
 // terminal show what is typed before.

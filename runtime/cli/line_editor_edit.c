@@ -1,8 +1,9 @@
 /* line_editor_edit.c: see line_editor.h; by libedit, which draws the line and knows the keys.
  *
  * libedit reads characters through read_character, which looks for Ctrl-C and for a changed window
- * size now and then. The terminal marks what is pasted ("bracketed paste"), so that its newlines
- * become text. libedit's functions are called by wide characters where it would leak a copy.
+ * size or mode of the terminal now and then. The terminal marks what is pasted ("bracketed paste"),
+ * so that its newlines become text. libedit's functions are called by wide characters where it
+ * would leak a copy.
  */
 #include "runtime/cli/line_editor.h"
 
@@ -62,6 +63,16 @@ static void follow_window(struct line_editor *editor) {
     el_resize(editor->edit);
 }
 
+// Takes the terminal again that a shell has given its own mode, after Ctrl-Z and fg, and draws the
+// line once more.
+static void follow_mode(struct line_editor *editor) {
+    if (!editor->hides || !signal_shows_typing()) return;
+    el_set(editor->edit, EL_PREP_TERM, 0); // else libedit takes it to be in its mode still
+    el_set(editor->edit, EL_PREP_TERM, 1);
+    fputs(PASTES_MARKED, stderr);
+    el_set(editor->edit, EL_REFRESH);
+}
+
 // The signal that came during a line and is to end the program, or 0.
 static int end_of(const struct line_editor *editor) {
     return editor->hides ? signal_that_ends() : 0;
@@ -77,6 +88,7 @@ static bool refill(struct line_editor *editor) {
     while (!signal_seen() && !end_of(editor)) {
         if (poll(&input, 1, LOOK_MS) <= 0) {
             follow_window(editor);
+            follow_mode(editor);
             continue;
         }
         const ssize_t count =
@@ -305,6 +317,7 @@ enum line_state line_editor_read(struct line_editor *editor, const char *prompt,
     follow_window(editor);
     if (editor->offered) el_wpush(editor->edit, OFFER_KEY);
     signal_begin_line();
+    fputs(PASTES_MARKED, stderr);          // again: a shell may have been there in between
     el_set(editor->edit, EL_PREP_TERM, 1); // now, so that nothing is echoed on the way
     const char *line = el_gets(editor->edit, &count);
     hide_typing(editor);

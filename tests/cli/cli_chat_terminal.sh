@@ -316,3 +316,34 @@ after_a_signal an_answer <<'X'
 line('Tell a long story.')
 wait(r'story\.\n[^\n]*\n[^\n]*\w+ \w+')
 X
+# Ctrl-Z hands the terminal to the shell, which gives it its own mode and marks no pastes. Behind fg
+# the line is there again, and its keys.
+cat >"$work/around" <<'X'
+set -m
+mode=$(stty -g)
+"$1" chat -m "$2" --temp 0 -n 4 -c 512
+stty "$mode"
+printf '\033[?2004lin the shell\n'
+fg
+X
+python3 "$(dirname "$0")/../lib/terminal.py" sh "$work/around" "$TANDEM" "$MODEL" >"$work/log" 2>&1 <<'X' &&
+wait('Ctrl-D ends the program')
+keys('Name a cit')
+wait('Name a cit')
+keys('\x1a')
+wait(r'in the shell(.|\n)*> Name a cit')
+assert b'\033[?2004h' in raw[raw.index(b'in the shell'):], raw
+paste('y,\rplease')
+wait('please')
+keys(BACKSPACE, '\r')
+answered()
+line('/save stopped')
+wait('Saved')
+said('stopped', 'Name a city,\npleas')
+keys(CTRL_D)
+ends(0)
+X
+    echo 'ok terminal_is_taken_again_after_ctrl_z' || {
+    echo 'not ok terminal_is_taken_again_after_ctrl_z'
+    tail -n 5 "$work/log"
+}
