@@ -67,79 +67,6 @@ static int32_t place_most(struct plan *plan, const struct search_request *r, boo
     return low;
 }
 
-// ---- Refusals -----------------------------------------------------------------------------------
-
-enum { RAISED_CHARS = 192 };
-
-// In whole MiB, rounded up.
-static unsigned long long mib(uint64_t size_bytes) {
-    return (size_bytes >> 20) + (size_bytes % (1 << 20) > 0);
-}
-
-// Writes what has to be raised for the plan to fit in RAM: what limits it, and --ram else, which is
-// believed. Returns out.
-static char *raised_ram(char out[RAISED_CHARS], const struct plan *plan) {
-    const char *by = plan->machine.ram_limited_by;
-    const bool of_process = strcmp(by, "RLIMIT_AS") == 0;
-    const uint64_t budget_bytes = plan->machine.devices[DEVICE_HOST].budget_bytes,
-                   lacking = plan_needs(plan, DEVICE_HOST) - budget_bytes;
-    if (*by == '/' || of_process)
-        (void)snprintf(out, RAISED_CHARS, "%s by %lluM", of_process ? "ulimit -v" : by,
-                       mib(lacking));
-    else
-        (void)snprintf(out, RAISED_CHARS, "--ram to %lluM", mib(plan_needs(plan, DEVICE_HOST)));
-    return out;
-}
-
-// Writes the fix for a full accelerator. Fewer layers there are more on the CPU, which may be too
-// small for them.
-static enum status fix_accelerator(struct plan *plan, const struct shape *shape, struct err *e) {
-    static const char more[] =
-        "; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto";
-    uint8_t anywhere[MAX_UNITS];
-    memset(anywhere, only(DEVICE_HOST) | only(machine_accelerator(&plan->machine)),
-           (size_t)shape->n_units);
-    const struct search_request request = {.shape = shape, .allowed = anywhere};
-    const int32_t n_layers = place_most(plan, &request, true);
-    if (plan_holds(plan, DEVICE_HOST)) return err_fix(e, "-ngl %d fits%s", n_layers, more);
-    char raised[RAISED_CHARS];
-    return err_fix(e, "-ngl %d fits if you raise %s%s", n_layers, raised_ram(raised, plan), more);
-}
-
-static enum status refuse(struct plan *plan, const struct shape *shape, int d, struct err *e) {
-    const struct plan_device *need = &plan->devices[d];
-    const struct machine_device *device = &plan->machine.devices[d];
-    const uint64_t needed = plan_needs(plan, d);
-    char sizes[PLAN_PURPOSES][ERR_SIZE_CHARS], size[ERR_SIZE_CHARS], room[ERR_SIZE_CHARS];
-    for (int p = 0; p < PLAN_PURPOSES; p++) err_size_needed(sizes[p], need->bytes[p]);
-    err_set(
-        e, ERR_MEMORY,
-        "the layers on %s need %s of its memory%s (weights %s, KV cache %s, scratch %s, staging "
-        "%s), and %s are free",
-        device->name, err_size_needed(size, needed),
-        needed == plan_device_bytes(plan, d) ? "" : " with those of the GPU, which shares it",
-        sizes[PLAN_WEIGHTS], sizes[PLAN_KV], sizes[PLAN_SCRATCH], sizes[PLAN_STAGING],
-        err_size_limit(room, device->budget_bytes));
-    if (d != DEVICE_HOST) return fix_accelerator(plan, shape, e);
-    char raised[RAISED_CHARS];
-    return err_fix(e, "raise %s, or take a smaller model", raised_ram(raised, plan));
-}
-
-// The first device that does not hold its bytes of the plan, accelerators before the CPU; -1: none.
-static int first_full(const struct plan *plan) {
-    int d = plan->machine.n_devices - 1;
-    while (d >= DEVICE_HOST && plan_holds(plan, d)) d--;
-    return d;
-}
-
-enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e) {
-    plan_count_bytes(plan, shape);
-    const int full = first_full(plan);
-    if (full >= DEVICE_HOST) return refuse(plan, shape, full, e);
-    plan_schedule(plan, shape);
-    return OK;
-}
-
 // ---- Constraints --------------------------------------------------------------------------------
 
 // Devices that each unit may be on: a named device, then --n-cpu-moe, then -ngl, else any.
@@ -225,6 +152,97 @@ static void apply_limits(struct machine *m, const struct constraints *c) {
     }
 }
 
+// ---- Refusals -----------------------------------------------------------------------------------
+
+enum { RAISED_CHARS = 192 };
+
+// In whole MiB, rounded up.
+static unsigned long long mib(uint64_t size_bytes) {
+    return (size_bytes >> 20) + (size_bytes % (1 << 20) > 0);
+}
+
+// Writes what has to be raised for the plan to fit in RAM: what limits it, and --ram else, which is
+// believed. Returns out.
+static char *raised_ram(char out[RAISED_CHARS], const struct plan *plan) {
+    const char *by = plan->machine.ram_limited_by;
+    const bool of_process = strcmp(by, "RLIMIT_AS") == 0;
+    const uint64_t budget_bytes = plan->machine.devices[DEVICE_HOST].budget_bytes,
+                   lacking = plan_needs(plan, DEVICE_HOST) - budget_bytes;
+    if (*by == '/' || of_process)
+        (void)snprintf(out, RAISED_CHARS, "%s by %lluM", of_process ? "ulimit -v" : by,
+                       mib(lacking));
+    else
+        (void)snprintf(out, RAISED_CHARS, "--ram to %lluM", mib(plan_needs(plan, DEVICE_HOST)));
+    return out;
+}
+
+// Writes the fix for a full accelerator: the most layers that fit beside what else was asked for;
+// constraints is NULL if the placement was given. Fewer layers there are more on the CPU, which may
+// be too small for them.
+static enum status fix_accelerator(struct plan *plan, const struct shape *shape,
+                                   const struct constraints *constraints, struct err *e) {
+    static const char more[] =
+        "; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto";
+    const int8_t accelerator = machine_accelerator(&plan->machine);
+    struct constraints c = constraints ? *constraints : (struct constraints){0};
+    uint8_t allowed[MAX_UNITS];
+    struct err ignored;
+    char raised[RAISED_CHARS];
+    c.gpu_layers = GPU_LAYERS_AUTO;
+    (void)apply_constraints(allowed, plan, shape, &c, &ignored); // allows more than it did before
+    const struct search_request request = {.shape = shape, .allowed = allowed};
+    const int32_t n_layers = place_most(plan, &request, true);
+    if (plan_device_bytes(plan, accelerator) > 0 && !plan_holds(plan, accelerator))
+        return err_fix(e, "put less there (-ot), or use a shorter context (-c) or a smaller "
+                          "micro-batch (-ub)");
+    const bool plain = c.strategy == STRATEGY_AUTO || c.strategy == STRATEGY_LAYERS;
+    const char *how = plain ? "" : " without --strategy";
+    if (plan_holds(plan, DEVICE_HOST)) return err_fix(e, "-ngl %d fits%s%s", n_layers, how, more);
+    return err_fix(e, "-ngl %d fits%s if you raise %s%s", n_layers, how, raised_ram(raised, plan),
+                   more);
+}
+
+static enum status refuse(struct plan *plan, const struct shape *shape,
+                          const struct constraints *constraints, int d, struct err *e) {
+    const struct plan_device *need = &plan->devices[d];
+    const struct machine_device *device = &plan->machine.devices[d];
+    const uint64_t needed = plan_needs(plan, d);
+    char sizes[PLAN_PURPOSES][ERR_SIZE_CHARS], size[ERR_SIZE_CHARS], room[ERR_SIZE_CHARS];
+    for (int p = 0; p < PLAN_PURPOSES; p++) err_size_needed(sizes[p], need->bytes[p]);
+    err_set(
+        e, ERR_MEMORY,
+        "the layers on %s need %s of its memory%s (weights %s, KV cache %s, scratch %s, staging "
+        "%s), and %s are free",
+        device->name, err_size_needed(size, needed),
+        needed == plan_device_bytes(plan, d) ? "" : " with those of the GPU, which shares it",
+        sizes[PLAN_WEIGHTS], sizes[PLAN_KV], sizes[PLAN_SCRATCH], sizes[PLAN_STAGING],
+        err_size_limit(room, device->budget_bytes));
+    if (d != DEVICE_HOST) return fix_accelerator(plan, shape, constraints, e);
+    char raised[RAISED_CHARS];
+    return err_fix(e, "raise %s, or take a smaller model", raised_ram(raised, plan));
+}
+
+// The first device that does not hold its bytes of the plan, accelerators before the CPU; -1: none.
+static int first_full(const struct plan *plan) {
+    int d = plan->machine.n_devices - 1;
+    while (d >= DEVICE_HOST && plan_holds(plan, d)) d--;
+    return d;
+}
+
+// constraints: NULL if the placement was given.
+static enum status complete(struct plan *plan, const struct shape *shape,
+                            const struct constraints *constraints, struct err *e) {
+    plan_count_bytes(plan, shape);
+    const int full = first_full(plan);
+    if (full >= DEVICE_HOST) return refuse(plan, shape, constraints, full, e);
+    plan_schedule(plan, shape);
+    return OK;
+}
+
+enum status planner_complete(struct plan *plan, const struct shape *shape, struct err *e) {
+    return complete(plan, shape, NULL, e);
+}
+
 // ---- Placements that are given ------------------------------------------------------------------
 
 static enum status refuse_way(const struct unit *unit, const char *way, const char *expected,
@@ -299,7 +317,7 @@ static enum status refuse_all(struct plan *plan, const struct search_request *r,
     (void)workload_ubatches(&plan->workload, ubatches);
     plan->workload.n_ubatch = ubatches[0];
     (void)place_most(plan, r, false);
-    if (planner_complete(plan, r->shape, e)) return e->status;
+    if (complete(plan, r->shape, r->constraints, e)) return e->status;
     err_set(e, ERR_MEMORY, "no plan of strategy %s fits", strategy_name(r->constraints->strategy));
     return err_fix(e, "leave --strategy and --feed away, or use a shorter context (-c)");
 }
@@ -311,7 +329,7 @@ static enum status solve_blind(struct plan *plan, const struct search_request *r
     for (int i = 0; i < n && (i == 0 || ubatches[i] <= BLIND_UBATCH); i++)
         plan->workload.n_ubatch = ubatches[i];
     (void)place_most(plan, r, r->constraints->strategy == STRATEGY_LAYERS);
-    return planner_complete(plan, r->shape, e);
+    return complete(plan, r->shape, r->constraints, e);
 }
 
 enum status planner_solve(struct plan *plan, const struct shape *shape,
@@ -340,5 +358,5 @@ enum status planner_solve(struct plan *plan, const struct shape *shape,
     if (machine->rates == RATES_NONE) return solve_blind(plan, &request, e);
     bool found;
     if (search_placement(plan, &request, &found, e)) return e->status;
-    return found ? planner_complete(plan, shape, e) : refuse_all(plan, &request, e);
+    return found ? complete(plan, shape, constraints, e) : refuse_all(plan, &request, e);
 }

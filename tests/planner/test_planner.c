@@ -257,6 +257,28 @@ static void test_refusals(void **state) {
     assert_int_equal(solve(f, &m, fitting, &e), OK);
 }
 
+// Layers that fit do so beside the units that -ot puts there; where these alone do not, no number
+// of layers is named.
+static void test_refusals_beside_patterns(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    invent_shape(&f->shape, 6, false);
+    const struct machine m = invent_machine(1000 * MIB, 12 * MIB);
+    const struct workload w = {.n_ctx = 512, .n_ubatch = 64};
+    for (int n_fixed = 2; n_fixed <= f->shape.n_units; n_fixed += f->shape.n_units - 2) {
+        struct constraints c = {.gpu_layers = GPU_LAYERS_ALL, .has_units = true};
+        for (int u = 0; u < f->shape.n_units; u++)
+            c.place.units[u].device = u < n_fixed ? 1 : DEVICE_ANY;
+        assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_MEMORY);
+        const int found = sscanf(e.fix, "-ngl %d fits", &c.gpu_layers);
+        assert_int_equal(found, n_fixed == 2);
+        if (!found) continue;
+        assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
+        c.gpu_layers++;
+        assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), ERR_MEMORY);
+    }
+}
+
 // Where a control group or the shell limits the memory, --ram cannot help: its limit is to be
 // raised, by just enough.
 static void test_limits_to_raise(void **state) {
@@ -934,6 +956,7 @@ int main(void) {
         cmocka_unit_test(test_auto_fills),
         cmocka_unit_test(test_given_limits),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals_beside_patterns),
         cmocka_unit_test(test_limits_to_raise),
         cmocka_unit_test(test_workload_ranges),
         cmocka_unit_test(test_scratch_layout),
