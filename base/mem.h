@@ -30,8 +30,9 @@ static inline char *mem_text(const char *text, size_t length) {
 // NULL is allowed.
 void mem_free(void *memory);
 
-// Pages of host memory for buffers, zeroed. From 2 MiB on they are aligned to that and huge ones
-// are asked for. NULL if refused. Freed by mem_unmap_pages with the same size.
+// Pages of host memory for buffers, zeroed, in steps of 64 KiB. From 2 MiB on they are aligned to
+// that and huge ones are asked for as far as they are filled. NULL if refused. Freed by
+// mem_unmap_pages with the same size.
 void *mem_map_pages(size_t size_bytes);
 void mem_unmap_pages(void *memory, size_t size_bytes);
 // Has memory from mem_map_pages lie in pages as small as those of a mapped file.

@@ -13,19 +13,13 @@
 
 enum { PAGE = 64 << 10, HUGE_PAGE = 2 << 20 }; // no system has larger small pages
 
-// Memory smaller than a huge page takes small ones, and no more than it needs.
-static size_t page_bytes(size_t size_bytes) {
-    return size_bytes < HUGE_PAGE ? (size_t)PAGE : (size_t)HUGE_PAGE;
-}
-
-static size_t whole_pages(size_t size_bytes) {
-    return round_up(size_bytes, page_bytes(size_bytes));
-}
+// Memory takes no more than it needs: the end that fills no huge page lies in small ones.
+static size_t whole_pages(size_t size_bytes) { return round_up(size_bytes, PAGE); }
 
 void *mem_map_pages(size_t size_bytes) {
     ASSERT(size_bytes > 0);
     if (size_bytes > SIZE_MAX - 2 * (size_t)HUGE_PAGE) return NULL;
-    const size_t page = page_bytes(size_bytes);
+    const size_t page = size_bytes < HUGE_PAGE ? (size_t)PAGE : (size_t)HUGE_PAGE;
     size_t size = whole_pages(size_bytes), room = size + page;
     char *start = mmap(NULL, room, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
