@@ -29,7 +29,8 @@ struct host_memory {
                           // "RLIMIT_AS"
 };
 
-// File pages of a control group count as free, as they do in MemAvailable: they can be dropped.
+// File pages of a control group count as free, as they do in MemAvailable: they can be dropped. So
+// do files that this process has mapped for reading, of RLIMIT_AS: weights lie there.
 // ERR_FILE if meminfo cannot be read; limits that cannot be read are no limits.
 enum status host_memory_read(struct host_memory *out, const struct host_roots *roots,
                              struct err *e);

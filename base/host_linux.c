@@ -11,7 +11,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 1024, TEXT_BYTES = 16384 };
+enum {
+    PATH_BYTES = 1024,
+    TEXT_BYTES = 16384,
+    UNUSED_BYTES = 32 << 20, // address space that allocators map and do not use
+};
 
 // The first size - 1 bytes of folder/name as text. False if it cannot be read.
 static bool read_text(const char *folder, const char *name, char *text, size_t size_bytes) {
@@ -147,6 +151,34 @@ static void memory_level2(const char *folder, void *context) {
     bound_memory(context, folder, "memory.high", used);
 }
 
+// Bytes of this process's mappings of files that are shared and only read, as those of weights are.
+static uint64_t mapped_files(const struct host_roots *roots) {
+    char path[PATH_BYTES], line[PATH_BYTES], rights[5];
+    unsigned long long first, end;
+    uint64_t sum = 0;
+    (void)snprintf(path, sizeof path, "%.900s/self/maps", roots->proc);
+    FILE *in = fopen(path, "re");
+    while (in && fgets(line, sizeof line, in)) {
+        if (sscanf(line, "%llx-%llx %4s", &first, &end, rights) != 3) continue;
+        if (strcmp(rights, "r--s") == 0 && end > first) sum += end - first;
+    }
+    if (in) fclose(in);
+    return sum;
+}
+
+// The address space of this process. What its files of weights take of it counts as free, since a
+// plan counts it.
+static void bound_space(struct host_memory *memory, const struct host_roots *roots) {
+    struct rlimit limit;
+    uint64_t pages = 0;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    if (!read_number(roots->proc, "self/statm", &pages)) pages = 0;
+    const uint64_t mapped = pages * (uint64_t)sysconf(_SC_PAGESIZE), files = mapped_files(roots);
+    const uint64_t used = (mapped > files ? mapped - files : 0) + UNUSED_BYTES;
+    if (limit.rlim_cur < memory->total_bytes) memory->total_bytes = limit.rlim_cur;
+    bound_free(memory, limit.rlim_cur > used ? limit.rlim_cur - used : 0, "RLIMIT_AS");
+}
+
 enum status host_memory_read(struct host_memory *out, const struct host_roots *roots,
                              struct err *e) {
     *out = (struct host_memory){0};
@@ -162,14 +194,7 @@ enum status host_memory_read(struct host_memory *out, const struct host_roots *r
     const uint64_t available_bytes = available_kib << 10;
     *out = (struct host_memory){total_kib << 10, available_bytes, available_bytes, "MemAvailable"};
     walk_groups(roots, "memory", memory_level1, memory_level2, out);
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-        uint64_t pages = 0;
-        if (!read_number(roots->proc, "self/statm", &pages)) pages = 0;
-        uint64_t mapped = pages * (uint64_t)sysconf(_SC_PAGESIZE);
-        if (limit.rlim_cur < out->total_bytes) out->total_bytes = limit.rlim_cur;
-        bound_free(out, limit.rlim_cur > mapped ? limit.rlim_cur - mapped : 0, "RLIMIT_AS");
-    }
+    bound_space(out, roots);
     return OK;
 }
 

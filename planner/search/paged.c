@@ -5,6 +5,8 @@
 #include "planner/plan/paging.h"
 #include "planner/search/solver.h"
 
+#include <string.h>
+
 // GB/s of the disk of every search, slower than any disk: what the RAM cannot hold then outweighs
 // all else. It is not the measured rate, which differs from one start to the next, and a plan that
 // fitted once must fit again.
@@ -31,6 +33,9 @@ enum status planner_solve_paged(struct plan *plan, const struct shape *shape,
     struct constraints lifted = *constraints;
     const struct machine_device *host = &machine->devices[DEVICE_HOST];
     const uint64_t ram_bytes = constraints->ram_bytes ? constraints->ram_bytes : host->budget_bytes;
+    // A file takes its whole size of an address space, whatever of it stays in RAM.
+    if (!constraints->ram_bytes && strcmp(machine->ram_limited_by, "RLIMIT_AS") == 0)
+        return planner_solve(plan, shape, machine, workload, constraints, e);
     struct machine *slow = mem_alloc(1, sizeof *slow);
     if (!slow) return err_memory(e, sizeof *slow, "the machine");
     *slow = *machine;

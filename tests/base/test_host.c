@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -114,6 +115,31 @@ static void test_path_outside_the_mount(void **state) {
     assert_int_equal(read_memory(tree).free_bytes, 4 * MIB);
 }
 
+// The address space, of which files that are mapped for reading alone count as free, and 32 MiB do
+// not.
+static void test_limit_of_the_process(void **state) {
+    const struct tree *tree = *state;
+    const rlim_t limit = (rlim_t)1 << 46; // more than any sanitizer takes
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct rlimit before, now;
+    assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+    now = (struct rlimit){limit, before.rlim_max};
+    if (setrlimit(RLIMIT_AS, &now) != 0) skip();
+    put(tree, "proc/meminfo", "MemTotal: 1099511627776 kB\nMemAvailable: 1099511627776 kB\n");
+    put(tree, "proc/self/statm", "500000 9 9 9 0 9 0\n");
+    assert_true(read_memory(tree).free_bytes == limit - 500000 * page_bytes - 32 * MIB);
+    put(tree, "proc/self/maps",
+        "10000000-20000000 r--s 00000000 08:01 7    /models/a model r--s.gguf\n"
+        "30000000-40000000 r--p 00000000 08:01 8    /lib/libc.so\n"
+        "50000000-50001000 rw-s 00000000 00:05 9    /dev/gpu\n"
+        "60000000-60100000 r--s 00000000 08:01 7    /models/part 2.gguf\n");
+    const struct host_memory memory = read_memory(tree);
+    assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+    assert_true(memory.free_bytes == limit - 500000 * page_bytes - 32 * MIB + 257 * MIB);
+    assert_true(memory.total_bytes == limit);
+    assert_string_equal(memory.limited_by, "RLIMIT_AS");
+}
+
 static void test_missing_and_broken_meminfo(void **state) {
     const struct tree *tree = *state;
     struct host_memory memory;
@@ -190,6 +216,7 @@ int main(void) {
         IN_TREE(test_version2_high_is_a_limit),
         IN_TREE(test_version1_and_hybrid),
         IN_TREE(test_path_outside_the_mount),
+        IN_TREE(test_limit_of_the_process),
         IN_TREE(test_missing_and_broken_meminfo),
         IN_TREE(test_quota),
         IN_TREE(test_cpu_name),

@@ -104,6 +104,30 @@ static void test_limits(void **state) {
     assert_true(e.what[0] != 0);
 }
 
+// An address space has to hold the whole file, whatever stays in RAM: paging gains nothing there,
+// but --ram asks for less than it has.
+static void test_address_space(void **state) {
+    struct small_plan *f = *state;
+    struct err e;
+    struct constraints c = {.gpu_layers = GPU_LAYERS_AUTO};
+    small_model(f, LAYERS);
+    given_ways(f);
+    assert_int_equal(solve_for(f, UINT64_C(28) << 20, &e), OK);
+    const uint64_t ram_bytes = f->other.machine.devices[DEVICE_HOST].budget_bytes;
+    f->machine.devices[DEVICE_HOST].budget_bytes = ram_bytes;
+    for (int i = 0; i < 2; i++) {
+        const char *by = i ? "RLIMIT_AS" : "MemAvailable";
+        (void)snprintf(f->machine.ram_limited_by, sizeof f->machine.ram_limited_by, "%s", by);
+        assert_int_equal(
+            planner_solve_paged(&f->other, &f->shape, &f->machine, &f->workload, &c, &e),
+            i ? ERR_MEMORY : OK);
+    }
+    c.ram_bytes = ram_bytes;
+    assert_int_equal(planner_solve_paged(&f->other, &f->shape, &f->machine, &f->workload, &c, &e),
+                     OK);
+    assert_true(paging_cold_bytes(&f->other) > 0);
+}
+
 // An accelerator gets all that it holds, since every byte there is none that the disk has to give.
 static void test_accelerator_is_filled(void **state) {
     struct small_plan *f = *state;
@@ -163,6 +187,7 @@ int main(void) {
         TEST(test_time),
         TEST(test_bound),
         TEST(test_limits),
+        TEST(test_address_space),
         TEST(test_accelerator_is_filled),
         TEST(test_arena_stays),
     };
