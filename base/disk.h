@@ -9,6 +9,11 @@
 
 #include <stdint.h>
 
+// Opens a new file in the folder that has no name yet, and is gone with the process however that
+// ends. -1 where the system or the file system has no such files.
+int disk_open_unnamed(const char *folder);
+// Gives it a name that is free. Returns 0, or -1 and sets errno.
+int disk_name(int descriptor, const char *path);
 // Gets the room for an empty file of that size. Returns 0, or errno.
 int disk_preallocate(int descriptor, uint64_t size_bytes);
 // Waits until what was written is on the disk. Returns 0, or -1 and sets errno.

@@ -6,6 +6,18 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+int disk_open_unnamed(const char *folder) {
+    (void)folder;
+    return -1;
+}
+
+int disk_name(int descriptor, const char *path) {
+    (void)descriptor;
+    (void)path;
+    errno = ENOTSUP;
+    return -1;
+}
+
 int disk_preallocate(int descriptor, uint64_t size_bytes) {
     fstore_t room = {
         .fst_flags = F_ALLOCATEALL, .fst_posmode = F_PEOFPOSMODE, .fst_length = (off_t)size_bytes};

@@ -19,6 +19,20 @@ static enum status check_free(const char *path, struct err *e) {
     return err_fix(e, "remove it or give another name");
 }
 
+// Opens the folder's unnamed file. f->temporary has room for the folder's name.
+static bool begin_unnamed(struct new_file *f) {
+    char *const folder = f->temporary, *slash;
+    strcpy(folder, f->path);
+    slash = strrchr(folder, '/');
+    if (!slash)
+        strcpy(folder, ".");
+    else
+        slash[slash == folder] = 0; // of the root its slash stays
+    f->descriptor = disk_open_unnamed(folder);
+    f->unnamed = f->descriptor >= 0;
+    return f->unnamed;
+}
+
 static enum status begin(struct new_file *f, const char *path, struct err *e) {
     enum { SUFFIX_BYTES = 32 };
     const size_t length = strlen(path);
@@ -28,7 +42,9 @@ static enum status begin(struct new_file *f, const char *path, struct err *e) {
         err_memory(e, length, "a file name");
         goto fail;
     }
+    const bool unnamed = begin_unnamed(f);
     snprintf(f->temporary, length + SUFFIX_BYTES, "%s.%ld.part", path, (long)getpid());
+    if (unnamed) return OK;
     f->descriptor = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (f->descriptor >= 0) return OK;
     err_errno(e, errno, "%s", path);
@@ -81,13 +97,23 @@ enum status new_file_write(struct new_file *f, const void *bytes, size_t size_by
     return OK;
 }
 
+// Brings a file with a name of its own to the disk, and gives it a temporary one if it has none.
+static bool settle(struct new_file *f) {
+    if (!f->temporary) return true;
+    if (disk_sync(f->descriptor) != 0) return false;
+    if (f->unnamed && disk_name(f->descriptor, f->temporary) != 0) return false;
+    f->unnamed = false;
+    return true;
+}
+
 enum status new_file_commit(struct new_file *f, struct err *e) {
     enum status status = OK;
     const int descriptor = f->descriptor;
-    const int synced = f->temporary ? disk_sync(descriptor) : 0, failure = errno;
+    const bool settled = settle(f);
+    const int failure = errno;
     f->descriptor = -1;
-    if (close(descriptor) != 0 || synced != 0)
-        status = err_errno(e, synced != 0 ? failure : errno, "%s: writing", f->path);
+    if (close(descriptor) != 0 || !settled)
+        status = err_errno(e, settled ? errno : failure, "%s: writing", f->path);
     else if (!f->replaces && check_free(f->path, e))
         status = e->status;
     else if (f->temporary && rename(f->temporary, f->path) != 0)
@@ -102,7 +128,7 @@ enum status new_file_commit(struct new_file *f, struct err *e) {
 
 void new_file_close(struct new_file *f) {
     if (f->path && f->descriptor >= 0) close(f->descriptor);
-    if (f->path && f->temporary) unlink(f->temporary);
+    if (f->path && f->temporary && !f->unnamed) unlink(f->temporary);
     mem_free(f->path);
     mem_free(f->temporary);
     *f = (struct new_file){0};

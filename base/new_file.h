@@ -1,7 +1,8 @@
 /* new_file.h: writes a file that appears under its name when it is whole, or not at all.
  *
- * A struct new_file owns a descriptor and its file, which has another name beside the wanted one
- * until new_file_commit. One thread. Tested by tests/base/test_base.c.
+ * A struct new_file owns a descriptor and its file, which until new_file_commit has no name, so
+ * that nothing stays if the process is killed, or where that cannot be, another one beside the
+ * wanted. One thread. Tested by tests/base/test_base.c.
  */
 #ifndef TANDEM_BASE_NEW_FILE_H
 #define TANDEM_BASE_NEW_FILE_H
@@ -15,6 +16,7 @@
 struct new_file {
     char *path, *temporary; // owned; temporary is NULL of a pipe or a device
     int descriptor;
+    bool unnamed;  // temporary is no file yet
     bool replaces; // path may exist, until new_file_commit takes its place
 };
 

@@ -689,6 +689,28 @@ static void new_files_appear_whole_or_not_at_all(void **state) {
     new_file_close(&f);
 }
 
+// A process that is killed leaves nothing, where the file system has files without a name.
+static void new_files_of_a_killed_process_are_gone(void **state) {
+    (void)state;
+    char folder[] = "/tmp/newfileXXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    const int unnamed = disk_open_unnamed(folder);
+    if (unnamed >= 0) close(unnamed);
+    const pid_t child = unnamed >= 0 ? fork() : -1;
+    if (child == 0) {
+        struct new_file f;
+        struct err e;
+        if (new_file_open(&f, path, &e) || new_file_write(&f, "one", 3, &e)) _exit(1);
+        raise(SIGKILL);
+    }
+    int status = 0;
+    if (child > 0) waitpid(child, &status, 0);
+    assert_int_equal(rmdir(folder), 0);
+    if (child < 0) skip();
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
 // A link stays one, and what is no regular file gets the bytes.
 static void new_files_replace_files_alone(void **state) {
     (void)state;
@@ -799,6 +821,7 @@ int main(void) {
         cmocka_unit_test(log_writes_what_its_level_lets_through),
         cmocka_unit_test(log_tells_its_listener),
         cmocka_unit_test(new_files_appear_whole_or_not_at_all),
+        cmocka_unit_test(new_files_of_a_killed_process_are_gone),
         cmocka_unit_test(new_files_replace_files_alone),
         cmocka_unit_test(gates_wake_everybody),
     };
