@@ -58,12 +58,13 @@ enum status new_file_open(struct new_file *f, const char *path, struct err *e) {
     return check_free(path, e) ? e->status : begin(f, path, e);
 }
 
-// Opens a pipe or a device, in whose place no file can be put.
+// Opens a pipe or a device, in whose place no file can be put. A pipe that nobody reads is refused,
+// for which its opening would wait.
 static enum status open_through(struct new_file *f, const char *path, struct err *e) {
     f->path = mem_text(path, strlen(path));
     if (!f->path) return err_memory(e, strlen(path), "a file name");
-    f->descriptor = open(path, O_WRONLY | O_CLOEXEC);
-    if (f->descriptor >= 0) return OK;
+    f->descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (f->descriptor >= 0 && fcntl(f->descriptor, F_SETFL, O_WRONLY) == 0) return OK;
     err_errno(e, errno, "%s", path);
     new_file_close(f);
     return e->status;

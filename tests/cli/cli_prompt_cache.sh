@@ -84,5 +84,5 @@ refused cut_short 1 'plain.session' plain --prompt-cache "$work/plain.session"
 # A pipe, which stands for /dev/null, is refused before the prompt is read, and stays.
 mkfifo "$work/pipe"
 write plain "$long" --prompt-cache "$work/pipe"
-[ $? -eq 1 ] && [ -p "$work/pipe" ] && ! [ -s "$work/text" ] && grep -q 'got a pipe or device' "$work/err"
+[ $? -eq 1 ] && [ -p "$work/pipe" ] && ! [ -s "$work/text" ] && grep -q 'pipe: No such device' "$work/err"
 check pipe $?
