@@ -212,7 +212,11 @@ static void mark_families(struct tokenizer *t, const struct gguf *g) {
     }
     if (find_name(t, "<|calls|>") >= 0 && find_name(t, "<|flush|>") >= 0)
         drop_end(t, "<|end|>"); // of Solar Open: it ends a thought too, before the answer
-    if (find_name(t, "<|tool_response>") >= 0) drop_end(t, "</s>");
+    // The end of struck-out text in HTML, a token of Gemma that its earlier files call
+    // user-defined.
+    const int32_t tag = find_name(t, "</s>");
+    if (find_name(t, "<|tool_response>") >= 0 || (tag >= 0 && is_user_defined(t, tag)))
+        drop_end(t, "</s>");
     show_marks(t);
 
     if (!is_phi3(g)) return;

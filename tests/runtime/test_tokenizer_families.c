@@ -124,6 +124,29 @@ static void check_ends_of_parts(void **state) {
     subject_close(&s);
 }
 
+// A tag of HTML in the vocabularies of Gemma, the end of a text in those of Llama 2.
+static void check_closing_tag(void **state) {
+    (void)state;
+    struct vocab_build v;
+    struct subject s;
+    vocab_init_bpe(&v);
+    const int32_t tag = vocab_add(&v, "</s>", TOKEN_USER_DEFINED, 0);
+    vocab_add(&v, "<eos>", TOKEN_CONTROL, 0);
+    subject_open(&s, &v);
+    assert_false(tokenizer_is_end(s.t, tag));
+    assert_true(tokenizer_is_end(s.t, tag + 1));
+    subject_close(&s);
+    v.types[tag] = TOKEN_CONTROL;
+    subject_open(&s, &v);
+    assert_true(tokenizer_is_end(s.t, tag));
+    subject_close(&s);
+    v.types[tag] = TOKEN_USER_DEFINED;
+    vocab_key(&v, (struct vocab_key){"tokenizer.ggml.eos_token_id", GGUF_U32, tag, NULL});
+    subject_open(&s, &v);
+    assert_true(tokenizer_is_end(s.t, tag));
+    subject_close(&s);
+}
+
 static void check_phi3(void **state) {
     (void)state;
     struct vocab_build v;
@@ -153,9 +176,8 @@ static void check_phi3(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_characters),
-        cmocka_unit_test(check_ends),
-        cmocka_unit_test(check_ends_of_parts),
+        cmocka_unit_test(check_characters),    cmocka_unit_test(check_ends),
+        cmocka_unit_test(check_ends_of_parts), cmocka_unit_test(check_closing_tag),
         cmocka_unit_test(check_phi3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
