@@ -144,6 +144,16 @@ enum chat_withdrawn chat_history_withdraw(struct chat_history *h) {
     return CHAT_WITHDREW_QUESTION;
 }
 
+size_t chat_history_without_oldest(const struct chat_history *h, size_t n,
+                                   struct chat_message *out) {
+    const size_t first = next_question(h, 0);
+    size_t next = first;
+    for (size_t i = 0; i < n; i++) next = next_question(h, next + 1);
+    for (size_t i = 0; i < first; i++) out[i] = h->list[i];
+    for (size_t i = next; i < h->count; i++) out[first + i - next] = h->list[i];
+    return first + h->count - next;
+}
+
 bool chat_history_drop_oldest(struct chat_history *h) {
     const size_t first = next_question(h, 0), second = next_question(h, first + 1);
     if (second >= h->count) return false;

@@ -40,6 +40,10 @@ bool chat_history_set_aside_answer(struct chat_history *h);
 // Takes back what the model did not read: the question, or all results of the last calls, which
 // wait again then; an answer that was set aside is put back instead. Returns which it was.
 enum chat_withdrawn chat_history_withdraw(struct chat_history *h);
+// Lists in out, which has room for all, the messages without the n oldest questions and their
+// answers; there are more questions than n. Returns their number; they stay the history's.
+size_t chat_history_without_oldest(const struct chat_history *h, size_t n,
+                                   struct chat_message *out);
 // Drops the oldest question with its answer, but never the last one. False if there is no other.
 bool chat_history_drop_oldest(struct chat_history *h);
 

@@ -23,13 +23,11 @@ int32_t chat_context_used(const struct chat *chat) {
     return held < context_of(chat) ? held : context_of(chat);
 }
 
-// Renders and encodes the conversation with the head of the reply and what is drawn of it.
-static enum status encode(struct chat *chat, struct err *e) {
-    const struct chat_history *h = &chat->history;
-    const struct chat_conversation c = {.messages = h->list,
-                                        .n_messages = h->count,
-                                        .tools = chat->style.tools,
-                                        .with_reply = true};
+// Renders and encodes messages with the head of the reply and what is drawn of it.
+static enum status encode(struct chat *chat, const struct chat_message *messages, size_t n,
+                          struct err *e) {
+    const struct chat_conversation c = {
+        .messages = messages, .n_messages = n, .tools = chat->style.tools, .with_reply = true};
     const bool off = chat->writer.cli->options.thinking == THINKING_OFF;
     chat->tokens.count = 0;
     if (chat_render(&chat->format, &c, &chat->text, e) ||
@@ -41,17 +39,34 @@ static enum status encode(struct chat *chat, struct err *e) {
     return OK;
 }
 
-// Encodes the conversation, without its oldest turns where it has more than limit tokens.
+// Encodes the conversation without its n oldest turns.
+static enum status encode_without(struct chat *chat, size_t n, struct err *e) {
+    const struct chat_history *h = &chat->history;
+    struct chat_message *rest = mem_alloc(h->count, sizeof *rest);
+    if (!rest) return err_memory(e, h->count * sizeof *rest, "the conversation");
+    const size_t count = chat_history_without_oldest(h, n, rest);
+    const enum status status = encode(chat, rest, count, e);
+    mem_free(rest);
+    return status;
+}
+
+// Encodes the conversation, without its oldest turns where it has more than limit tokens. They are
+// forgotten if that makes room, also for a token of the reply that has begun.
 static enum status encode_within(struct chat *chat, int64_t limit, struct err *e) {
+    struct chat_history *h = &chat->history;
     const bool shifts = !chat->writer.cli->options.no_context_shift;
     const int64_t comfortable = context_of(chat) - context_of(chat) / 4;
-    if (encode(chat, e)) return e->status;
-    while (shifts && (int64_t)chat->tokens.count > limit) {
-        if (!chat_history_drop_oldest(&chat->history)) break;
-        chat->n_dropped++;
+    const int64_t most = context_of(chat) - (chat->drawn.count > 0);
+    const size_t n_asked = chat_history_count(h, CHAT_USER);
+    size_t n = 0;
+    if (encode(chat, h->list, h->count, e)) return e->status;
+    while (shifts && (int64_t)chat->tokens.count > limit && n + 1 < n_asked) {
         limit = comfortable; // else the next turn would drop another one
-        if (encode(chat, e)) return e->status;
+        if (encode_without(chat, ++n, e)) return e->status;
     }
+    if ((int64_t)chat->tokens.count > most) return OK;
+    for (size_t i = 0; i < n; i++) chat_history_drop_oldest(h);
+    chat->n_dropped += n;
     return OK;
 }
 

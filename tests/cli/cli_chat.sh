@@ -162,6 +162,12 @@ chat 'Hello\nHello again\nTell me more\nTell me more\n/reset\nHello\n' -c 48 -n 
 [ $code -eq 0 ] && grep -q 'context of 48 tokens is full' "$work/err" &&
     [ "$(head -n 1 "$work/out")" = "$(tail -n 1 "$work/out")" ]
 result chat_full_context_refuses
+# Nothing is forgotten for a message that has no room all the same.
+long=$(yes word | head -n 90 | tr '\n' ' ')
+chat "Name a city.\\nName a river.\\n$long\\n/save $work/kept.json\\n" -c 80 -n 4 -sys 'Be brief.'
+[ $code -eq 0 ] && grep -q 'message was not added' "$work/err" &&
+    ! grep -q 'forgot' "$work/err" && grep -q 'Name a city' "$work/kept.json"
+result chat_message_without_room_leaves_the_others
 
 # ---- One question --------------------------------------------------------------------------------
 chat 'What is the capital of Italy?\n' -n 12 -q
