@@ -158,6 +158,9 @@ static enum status refused(struct request *r, long code) {
         return err_set(r->e, ERR_FORMAT, "%s: ends before byte %" PRIu64, url, r->offset + 1);
     err_set(r->e, ERR_FILE, "%s: the server answers %ld", url, code);
     r->again = code == 429 || code >= 500;
+    if (code == 401 && r->source->token)
+        return err_fix(r->e, "there is no such repository, or the token is wrong or old: look at "
+                             "HF_TOKEN, or log in again with 'hf auth login'");
     if (code == 401 || code == 403)
         return err_fix(r->e, "there may be no such repository, or it is for those alone who agreed "
                              "to its terms at the hub: do so, and put your token into HF_TOKEN");

@@ -344,6 +344,9 @@ result nothing_is_written_outside
 new_repo org/private 100 p-Q4_0.gguf
 behave org/private private
 fails private_without_token 'HF_TOKEN' pull -q org/private
+HF_TOKEN=hf_old call pull -q org/private
+[ $code -eq 1 ] && grep -q 'the token is wrong or old' "$err"
+result private_with_an_old_token
 : >"$work/log"
 HF_TOKEN=hf_secret call pull -q org/private
 pulled "$hub/org/private/p-Q4_0.gguf" && grep -q '^hub .*Bearer hf_secret' "$work/log" &&
