@@ -88,14 +88,21 @@ static enum status write_ref(const char *folder, const char *repo, const char *c
     return e->status;
 }
 
-// Links path to the blob at target. A disk that knows no links gets the blob itself there, as the
-// hub's own library does it.
+static bool is_whole(const char *path, const struct hub_file *file) {
+    struct stat found;
+    return stat(path, &found) == 0 && S_ISREG(found.st_mode) &&
+           (uint64_t)found.st_size == file->size_bytes;
+}
+
+// Links path to the blob at target, or lets the link of a program that was faster be. A disk that
+// knows no links gets the blob itself there, as the hub's own library does it.
 static enum status link_blob(const char *folder, const char *repo, const struct hub_file *file,
                              const char *path, const char *target, struct err *e) {
     char blob[PATH_MAX];
     unlink(path);
     if (symlink(target, path) == 0) return OK;
     const int failure = errno;
+    if (failure == EEXIST && is_whole(path, file)) return OK;
     const bool no_links = failure == EPERM || failure == EOPNOTSUPP || failure == ENOSYS;
     if (!no_links) return err_errno(e, failure, "%s", path);
     if (hub_cache_blob(blob, folder, repo, file, false, e)) return e->status;

@@ -300,6 +300,17 @@ if LD_PRELOAD=$work/no_links.so "$TANDEM" version >"$out" 2>&1; then
     result fetches_nothing_twice_without_links
 fi
 
+# Two programs that fetch a model at once may link it at once.
+echo 'int symlink(const char *a, const char *b); int symlink(const char *a, const char *b) {
+    (void)symlinkat(a, -100, b); *__errno_location() = 17; return -1; }' |
+    gcc -include errno.h -include unistd.h -Wno-unused-result -shared -fPIC -x c - -o "$work/linked.so"
+if LD_PRELOAD=$work/linked.so "$TANDEM" version >"$out" 2>&1; then
+    rm -rf "$cache"
+    LD_PRELOAD=$work/linked.so call pull -q org/tiny-GGUF
+    [ $code -eq 0 ] && pulled "$hub/org/tiny-GGUF/tiny-F16.gguf" && [ -L "$(cat "$out")" ]
+    result pull_of_what_another_program_links
+fi
+
 # ---- Hostile and broken answers ------------------------------------------------------------------
 new_repo org/bad 5000 bad-Q4_K_M.gguf
 touch "$work/before"
