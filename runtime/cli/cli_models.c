@@ -201,8 +201,12 @@ static bool ends_in_gguf(const char *text) {
     return end && strcmp(end, ".gguf") == 0;
 }
 
-// Refuses a path that is none, but the name of a model on the hub.
+// Refuses a path that is none, but the name of a model on the hub or an address.
 static enum status check_path(const char *path, struct err *e) {
+    if (strstr(path, "://") && access(path, F_OK) != 0) {
+        err_errno(e, ENOENT, "%s", path);
+        return err_fix(e, "-m names a file; the address of one at huggingface.co: -mu %s", path);
+    }
     if (!hub_name_is(path) || ends_in_gguf(path) || access(path, F_OK) == 0) return OK;
     err_errno(e, ENOENT, "%s", path);
     return err_fix(e, "-m names a file; a model of that name at huggingface.co: -hf %s", path);

@@ -125,6 +125,7 @@ wrong context_of_one 'at least 2' perplexity -m "$MODEL" -f tests/cli/cli_usage.
 fails no_model_file 'No such file' run -m "$work/none.gguf" -p y
 fails name_as_model_file 'of that name at huggingface.co: -hf org/repo:Q8_0' run -m org/repo:Q8_0 -p y
 fails name_as_model_file_of_bench 'huggingface.co: -hf org/repo' bench -m org/repo
+fails address_as_model_file 'one at huggingface.co: -mu https://x/y.gguf' chat -m https://x/y.gguf
 fails no_file_to_show "$work/none.gguf: No such file" show "$work/none.gguf"
 fails no_folder_to_show 'none/x.gguf: No such file' show none/x.gguf
 fails no_cache_folder "$work/none/x: No such file" run -m "$work/none.gguf" -p y -q \
