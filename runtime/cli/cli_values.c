@@ -35,6 +35,14 @@ static bool parse_positions(const char *text, long long *out) {
     return true;
 }
 
+// A path may not be empty: an unset variable of a script would give an error without a name.
+static enum status set_text(const struct option_spec *spec, const char *name, const char *text,
+                            const char **target, struct err *e) {
+    if (!*text && strcmp(spec->value, "FILE") == 0) return cli_value_bad(e, name, "a file", text);
+    *target = text;
+    return OK;
+}
+
 // A switch has a value in the environment only; off leaves it as it is.
 static enum status set_switch(const char *name, const char *text, bool *target, struct err *e) {
     bool on = true;
@@ -214,7 +222,7 @@ enum status cli_value_set(struct cli_options *o, const struct option_spec *spec,
     switch (spec->kind) {
     case OPTION_SWITCH: return set_switch(name, text, target, e);
     case OPTION_BOOL: return set_bool(name, text, target, e);
-    case OPTION_TEXT: *(const char **)target = text; return OK;
+    case OPTION_TEXT: return set_text(spec, name, text, target, e);
     case OPTION_LIST: return add_text(name, text, target, e);
     case OPTION_INT:
     case OPTION_SEED: return set_integer(spec, name, text, target, e);

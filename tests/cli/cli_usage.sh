@@ -110,6 +110,9 @@ wrong later_kv_type 'not supported yet' run -m x -p y -ctk q5_1
 wrong no_model 'needs a model' run -p y
 wrong empty_model 'option -m: expected a file, got' run -m '' -p y
 wrong empty_model_of_bench 'option -m: expected a file, got' bench -m x -m ''
+for option in -f --prompt-cache --log-file --trace --logits-out --grammar-file; do
+    wrong "empty_${option}" "option $option: expected a file, got ''" run -m x -p y $option ''
+done
 wrong no_text 'needs a text' run -m x
 wrong two_texts 'just one text' run -m x -p y -f z
 wrong unknown_device 'unknown kind' run -m "$MODEL" -p y -q --device toaster
