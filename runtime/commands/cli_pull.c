@@ -100,35 +100,39 @@ static void add_model(struct listing *l, const char *repo, const struct hub_file
         printf("%-56s %12s  %s\n", name, err_size_needed(size, bytes), model->list[0].path);
 }
 
-// Tells of what 'pull' left, which is no model yet but takes room.
-static enum status tell_parts(const struct cli *cli, const char *repo, struct err *e) {
+// Tells of what 'pull' left, which is no model yet but takes room: parts of files, and n_bytes of
+// whole files of split models.
+static enum status tell_parts(const struct cli *cli, const char *repo, uint64_t n_bytes,
+                              struct err *e) {
     uint64_t bytes;
     char size[ERR_SIZE_CHARS];
     if (hub_cache_parts(cli->models.hub.folder, repo, false, &bytes, e)) return e->status;
-    if (bytes > 0 && !cli->options.quiet)
+    if (bytes + n_bytes > 0 && !cli->options.quiet)
         fprintf(stderr,
                 "tandem: %s of %s were fetched in part; 'tandem pull' goes on, 'tandem rm %s' "
                 "removes all of it\n",
-                err_size_limit(size, bytes), repo, repo);
+                err_size_limit(size, bytes + n_bytes), repo, repo);
     return OK;
 }
 
 static enum status list_repo(void *context, const char *repo, struct err *e) {
     struct listing *l = context;
     struct hub_files all = {0};
-    if (tell_parts(l->cli, repo, e)) return e->status;
     if (hub_cache_files(&all, l->cli->models.hub.folder, repo, e)) return e->status;
+    uint64_t left = hub_files_bytes(&all); // that no model has
     for (int32_t i = 0; i < all.n; i++) {
         struct hub_part part;
         struct hub_files model = {0};
         struct err incomplete;
         if (hub_part_of(&part, all.list[i].path) && part.number == 1 &&
-            hub_files_choose(&model, &all, repo, "", all.list[i].path, &incomplete) == OK)
+            hub_files_choose(&model, &all, repo, "", all.list[i].path, &incomplete) == OK) {
             add_model(l, repo, &all, &model, e);
+            left -= hub_files_bytes(&model);
+        }
         hub_files_close(&model);
     }
     hub_files_close(&all);
-    return e->status;
+    return e->status ? e->status : tell_parts(l->cli, repo, left, e);
 }
 
 enum status cli_list(struct cli *cli, struct err *e) {

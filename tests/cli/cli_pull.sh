@@ -149,6 +149,10 @@ call pull -q org/many:Q6_K
 pulled "$hub/org/many/big/b-Q6_K-00001-of-00002.gguf" &&
     same "$(dirname "$(cat "$out")")/b-Q6_K-00002-of-00002.gguf" "$hub/org/many/big/b-Q6_K-00002-of-00002.gguf"
 result all_parts
+second=$(dirname "$(cat "$out")")/b-Q6_K-00002-of-00002.gguf
+mv "$second" "$work/second" && call list && mv "$work/second" "$second"
+! grep -q Q6_K "$out" && grep -q '2.92 KiB of org/many were fetched in part' "$err"
+result list_tells_of_a_part_of_a_model
 call pull -q org/many -hff a-Q8_0.gguf
 pulled "$hub/org/many/a-Q8_0.gguf"
 result by_file
