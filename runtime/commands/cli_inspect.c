@@ -21,6 +21,8 @@ static void print_number(const struct gguf_value *v, uint64_t i) {
         printf("%.9g", gguf_array_float(v, i));
     else if (v->element == GGUF_BOOL)
         fputs(gguf_array_int(v, i) ? "true" : "false", stdout);
+    else if (v->element == GGUF_U64)
+        printf("%" PRIu64, gguf_array_u64(v, i));
     else
         printf("%" PRId64, gguf_array_int(v, i));
 }
@@ -115,6 +117,9 @@ static json_t *number_report(const struct gguf_value *v, uint64_t i) {
         return value ? value : json_null(); // JSON has no NaN and no infinity
     }
     if (v->element == GGUF_BOOL) return json_boolean(gguf_array_int(v, i) != 0);
+    // Jansson has no such integers; nearly right is better than the largest that it has.
+    if (v->element == GGUF_U64 && gguf_array_u64(v, i) > INT64_MAX)
+        return json_real((double)gguf_array_u64(v, i));
     return json_integer(gguf_array_int(v, i));
 }
 

@@ -74,6 +74,11 @@ int64_t gguf_array_int(const struct gguf_value *value, uint64_t i) {
     }
 }
 
+uint64_t gguf_array_u64(const struct gguf_value *value, uint64_t i) {
+    ASSERT(value->element == GGUF_U64);
+    return load(value, i);
+}
+
 double gguf_array_float(const struct gguf_value *value, uint64_t i) {
     ASSERT(value->element == GGUF_F32 || value->element == GGUF_F64);
     uint64_t bits = load(value, i);

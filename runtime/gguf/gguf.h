@@ -103,6 +103,7 @@ enum status gguf_read_text(const struct gguf *g, const char *key, struct gguf_te
 // as double. i < count is a precondition; a wrong element type is too (check value->element first).
 // Scalars count as arrays of one. A u64 above INT64_MAX gives INT64_MAX, a bool 0 or 1.
 int64_t gguf_array_int(const struct gguf_value *value, uint64_t i);
+uint64_t gguf_array_u64(const struct gguf_value *value, uint64_t i); // of u64 alone, exactly
 double gguf_array_float(const struct gguf_value *value, uint64_t i);
 
 // Walks an array of strings: *cursor starts at NULL; fills *out and moves on. False at the end.

@@ -392,6 +392,15 @@ rm "$work/nobody.gguf"
 [ $code -eq 0 ] &&
     grep -q '^runs here      no, because tokenizer.ggml.pre: unknown pre-tokenizer' "$out"
 result usage_inspect_says_why_not
+# A file of one key, n = 2^64 - 1, and no tensors.
+printf 'GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0n\12\0\0\0\377\377\377\377\377\377\377\377' \
+    >"$work/large.gguf"
+call inspect "$work/large.gguf"
+grep -q 'n = u64: 18446744073709551615$' "$out"
+result usage_inspect_large_number
+call inspect --json "$work/large.gguf"
+python3 -c 'import json, sys; sys.exit(abs(json.load(sys.stdin)["keys"][0]["value"] / 2**64 - 1) > 1e-8)' <"$out"
+result usage_inspect_large_number_as_json
 call devices --device none
 [ $code -eq 0 ] && grep -q '^cpu ' "$out" && grep -q 'matmul:.*Q4_1' "$out"
 result usage_devices
