@@ -114,7 +114,8 @@ struct cli_options {
     const char *machine_out, *trace_path; // NULL: not given
 
     struct sampler_options sampling; // without breakers and biases, which are here:
-    struct text_list dry_breakers;   // the text "none" stands for none; empty: the usual ones
+    bool sampling_given[sizeof(struct sampler_options)]; // by offset, of members that were given
+    struct text_list dry_breakers; // the text "none" stands for none; empty: the usual ones
     struct logit_bias biases[TEXT_LIST];
     int32_t n_biases;
 

@@ -295,6 +295,12 @@ struct arguments {
     struct wrong_options wrong;
 };
 
+// Keeps that the option was given, if it is one of sampling: a model's file has no say in it then.
+static void mark_sampling(struct cli_options *o, const struct option_spec *spec) {
+    if (spec->offset >= AT(sampling) && spec->offset < AT(sampling) + sizeof o->sampling)
+        o->sampling_given[spec->offset - AT(sampling)] = true;
+}
+
 // Parses the option at argv[i], with its value in the same argument ("--top-k=5") or the next one.
 static enum status parse_option(struct cli_options *o, struct arguments *a, struct err *e) {
     char *given = a->argv[a->i];
@@ -312,6 +318,7 @@ static enum status parse_option(struct cli_options *o, struct arguments *a, stru
         return OK;
     }
     a->given[spec->offset] = true;
+    mark_sampling(o, spec);
     if (!spec->value) {
         if (equals) return err_set(e, ERR_USAGE, "option %s takes no value", name);
         return cli_value_set(o, spec, name, NULL, e);
@@ -587,6 +594,7 @@ static bool find_setting(struct setting *out, const struct llama_variable *varia
 }
 
 static enum status apply(struct cli_options *o, const struct setting *s, struct err *e) {
+    mark_sampling(o, s->spec);
     return cli_value_set(o, s->spec, s->name, s->value, e);
 }
 

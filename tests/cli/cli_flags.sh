@@ -149,6 +149,21 @@ done
 [ -s "$work/k0" ] && cmp -s "$work/k0" "$work/k-1" && ! cmp -s "$work/k0" "$work/k1" &&
     echo "ok flags_top_k_of_all" || echo "not ok flags_top_k_of_all"
 
+# A model's file has a say in sampling where no option has: here one key stands in another's place.
+LC_ALL=C sed 's/tokenizer.ggml.padding_token_id/general.sampling.penalty_last_n/' "$MODEL" >"$work/keys.gguf"
+recent() { # output, model, options
+    out=$1 model=$2
+    shift 2
+    "$TANDEM" run -m "$model" -p 'One two three one two' -n 16 -c 64 --temp 0 --repeat-penalty 3 "$@" >"$out" 2>"$out.err"
+}
+recent "$work/by_key" "$work/keys.gguf" && recent "$work/by_option" "$MODEL" --repeat-last-n 2 &&
+    recent "$work/given" "$work/keys.gguf" --repeat-last-n 64 && recent "$work/usual" "$MODEL"
+[ -s "$work/by_key" ] && cmp -s "$work/by_key" "$work/by_option" && cmp -s "$work/given" "$work/usual" &&
+    ! cmp -s "$work/by_key" "$work/usual" && ! grep -q 'asks for' "$work/given.err" &&
+    grep -q 'file asks for --repeat-last-n 2[.] ' "$work/by_key.err" &&
+    echo "ok flags_sampling_of_the_model" || echo "not ok flags_sampling_of_the_model"
+rm -f "$work/keys.gguf"
+
 # CUDA0 is the first device of that kind: what fails is the driver, not the name.
 "$TANDEM" run -dev CUDA0 -p y -m "$MODEL" -n 1 >"$work/out" 2>&1
 ! grep -q 'unknown kind' "$work/out" && echo "ok flags_device_of_llama_cpp" ||

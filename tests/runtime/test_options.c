@@ -101,6 +101,8 @@ static void sampling_is_read_as_llama_cli_does(void **state) {
     assert_true(o.biases[0].bias == -INFINITY && o.biases[1].bias == 1.5F);
     assert_int_equal(o.sampling.order.n, 2);
     assert_int_equal(o.sampling.order.steps[1], SAMPLER_TEMPERATURE);
+    assert_true(o.sampling_given[offsetof(struct sampler_options, order)]);
+    assert_false(o.sampling_given[offsetof(struct sampler_options, temp)]);
     const char *const bad[] = {"", "7", "7*1", "+1", "7+", "7+1x", "7+inf", "7+nan", "-7+1"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(RUN("-l", bad[i]), ERR_USAGE);
@@ -194,6 +196,8 @@ static void the_environment_gives_defaults(void **state) {
     assert_int_equal(cli_options_parse(&o, 6, argv, set, &e), OK);
     assert_true(o.n_ctx == 77 && o.n_predict == 7 && o.cpu_experts && o.sampling.top_k == 40);
     assert_true(o.full_windows && o.sampling.temp == 0.5f && o.sampling.min_p == 0.25f);
+    assert_true(o.sampling_given[offsetof(struct sampler_options, temp)]);
+    assert_false(o.sampling_given[offsetof(struct sampler_options, top_k)]);
     assert_string_equal(o.model, "m.gguf");
     char *with_model[] = {"tandem", "inspect", "own.gguf"};
     assert_int_equal(cli_options_parse(&o, 3, with_model, set, &e), OK);
