@@ -27,17 +27,18 @@ static enum status load_scores(struct tokenizer *t, const struct gguf *g, struct
     const struct gguf_value *scores = gguf_find(g, key);
     if (!scores) return err_set(e, ERR_FORMAT, "%s: missing", key);
     bool floats = scores->element == GGUF_F32 || scores->element == GGUF_F64;
-    if (scores->type != GGUF_ARRAY || !floats || scores->count < t->count) {
+    if (scores->type != GGUF_ARRAY || scores->element == GGUF_STRING || scores->count < t->count) {
         char text[64];
         err_set(e, ERR_FORMAT, "%s: does not fit the tokens", key);
-        err_expected(e, "array of f32, %" PRIu32 " elements", t->count);
+        err_expected(e, "array of f32 or i32, %" PRIu32 " elements", t->count);
         return err_actual(e, "%s, %" PRIu64, gguf_type_text(scores, text, sizeof text),
                           scores->count);
     }
     t->scores = mem_alloc(t->count, sizeof *t->scores);
     if (!t->scores) return err_memory(e, t->count * sizeof *t->scores, "token scores");
     for (uint32_t id = 0; id < t->count; id++) {
-        float score = (float)gguf_array_float(scores, id);
+        float score =
+            floats ? (float)gguf_array_float(scores, id) : (float)gguf_array_int(scores, id);
         t->scores[id] = isnan(score) ? -INFINITY : score; // the heap needs an order
     }
     return OK;

@@ -52,6 +52,17 @@ void vocab_init_spm(struct vocab_build *v) {
     vocab_key(v, (struct vocab_key){"tokenizer.ggml.add_space_prefix", GGUF_BOOL, 0, NULL});
 }
 
+static void write_scores(const struct vocab_build *v, struct gguf_build *b) {
+    const char *key = "tokenizer.ggml.scores";
+    int32_t whole[VOCAB_ROOM];
+    if (!v->whole_scores) {
+        gguf_build_floats(b, key, v->scores, v->n_scores);
+        return;
+    }
+    for (uint64_t i = 0; i < v->n_scores; i++) whole[i] = (int32_t)v->scores[i];
+    gguf_build_ints(b, key, whole, v->n_scores);
+}
+
 void vocab_write(const struct vocab_build *v, struct gguf_build *b) {
     gguf_build_init(b);
     gguf_build_text(b, "general.architecture", "llama");
@@ -59,7 +70,7 @@ void vocab_write(const struct vocab_build *v, struct gguf_build *b) {
     if (v->pre) gguf_build_text(b, "tokenizer.ggml.pre", v->pre);
     if (v->n_tokens) gguf_build_texts(b, "tokenizer.ggml.tokens", v->tokens, v->n_tokens);
     if (v->n_types) gguf_build_ints(b, "tokenizer.ggml.token_type", v->types, v->n_types);
-    if (v->n_scores) gguf_build_floats(b, "tokenizer.ggml.scores", v->scores, v->n_scores);
+    if (v->n_scores) write_scores(v, b);
     if (v->n_merges || (v->model && strcmp(v->model, "gpt2") == 0))
         gguf_build_texts(b, "tokenizer.ggml.merges", v->merges, v->n_merges);
     if (v->charsmap) {

@@ -23,6 +23,7 @@ struct vocab_build {
     const char *tokens[VOCAB_ROOM];
     int32_t types[VOCAB_ROOM];
     float scores[VOCAB_ROOM];
+    bool whole_scores; // they are written as i32
     const char *merges[VOCAB_ROOM];
     uint64_t n_tokens, n_types, n_scores, n_merges; // 0: no such key
     struct vocab_key keys[16];

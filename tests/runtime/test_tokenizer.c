@@ -286,6 +286,11 @@ static void check_scores(void **state) {
     assert_ids(&s, "", PLAIN, "");
     assert_ids(&s, "a", FRAMED, "1 259");
     subject_close(&s);
+    v.whole_scores = true;
+    subject_open(&s, &v);
+    assert_ids(&s, "aba", PLAIN, "259 262");
+    assert_ids(&s, "aaa", PLAIN, "263 259");
+    subject_close(&s);
 }
 
 static void check_prefix(void **state) {
