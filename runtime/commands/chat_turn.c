@@ -50,24 +50,30 @@ static enum status encode_without(struct chat *chat, size_t n, struct err *e) {
     return status;
 }
 
-// Encodes the conversation, without its oldest turns where it has more than limit tokens. They are
-// forgotten if that makes room, also for a token of the reply that has begun.
-static enum status encode_within(struct chat *chat, int64_t limit, struct err *e) {
-    struct chat_history *h = &chat->history;
+// Encodes the conversation, without its *n_left_out oldest turns where it has more than limit
+// tokens. None are left out if that does not make room, also for a token of a reply that has begun.
+static enum status encode_within(struct chat *chat, int64_t limit, size_t *n_left_out,
+                                 struct err *e) {
+    const struct chat_history *h = &chat->history;
     const bool shifts = !chat->writer.cli->options.no_context_shift;
     const int64_t comfortable = context_of(chat) - context_of(chat) / 4;
     const int64_t most = context_of(chat) - (chat->drawn.count > 0);
     const size_t n_asked = chat_history_count(h, CHAT_USER);
     size_t n = 0;
+    *n_left_out = 0;
     if (encode(chat, h->list, h->count, e)) return e->status;
     while (shifts && (int64_t)chat->tokens.count > limit && n + 1 < n_asked) {
         limit = comfortable; // else the next turn would drop another one
         if (encode_without(chat, ++n, e)) return e->status;
     }
-    if ((int64_t)chat->tokens.count > most) return OK;
-    for (size_t i = 0; i < n; i++) chat_history_drop_oldest(h);
-    chat->n_dropped += n;
+    if ((int64_t)chat->tokens.count <= most) *n_left_out = n;
     return OK;
+}
+
+// Forgets turns that were left out, once the model has read the others.
+static void forget(struct chat *chat, size_t n) {
+    for (size_t i = 0; i < n; i++) chat_history_drop_oldest(&chat->history);
+    chat->n_dropped += n;
 }
 
 static void say_dropped(struct chat *chat) {
@@ -106,9 +112,9 @@ static void withdraw(struct chat *chat) {
 
 // Reads the person's message. *reads is false if the turn ends here, which the person was told.
 static enum status read_message(struct chat *chat, bool *reads, struct err *e) {
+    size_t n_left_out;
     *reads = false;
-    if (encode_within(chat, context_of(chat), e)) return e->status;
-    say_dropped(chat);
+    if (encode_within(chat, context_of(chat), &n_left_out, e)) return e->status;
     if (chat->tokens.count > (uint64_t)context_of(chat)) {
         say_full(chat);
         withdraw(chat);
@@ -116,6 +122,10 @@ static enum status read_message(struct chat *chat, bool *reads, struct err *e) {
     }
     const enum status status = read_tokens(chat, e);
     *reads = status == OK;
+    if (*reads) {
+        forget(chat, n_left_out);
+        say_dropped(chat);
+    }
     if (status != ERR_CANCELLED) return status;
     fputs("tandem: stopped. ", stderr);
     withdraw(chat);
@@ -293,12 +303,15 @@ static enum status draw(struct chat *chat, enum stop_reason *reason, struct err 
 
 // Makes room for more of the reply. *goes_on is false if nothing can be forgotten.
 static enum status forget_oldest(struct chat *chat, bool *goes_on, struct err *e) {
-    const size_t before = chat->n_dropped;
+    size_t n_left_out;
     *goes_on = false;
-    if (encode_within(chat, context_of(chat) - context_of(chat) / 4, e)) return e->status;
-    if (chat->n_dropped == before || chat->tokens.count >= (uint64_t)context_of(chat)) return OK;
+    if (encode_within(chat, context_of(chat) - context_of(chat) / 4, &n_left_out, e))
+        return e->status;
+    if (n_left_out == 0) return OK;
     *goes_on = true;
-    return read_tokens(chat, e);
+    if (read_tokens(chat, e)) return e->status;
+    forget(chat, n_left_out);
+    return OK;
 }
 
 // Encodes what ends a thought that is longer than the options allow: the message for that, and the

@@ -170,6 +170,23 @@ wait('taken back')
 line('/bye')
 ends(0)
 X
+# A message that Ctrl-C takes back while it is read takes no earlier one along, for which it has no
+# room.
+at_terminal terminal_ctrl_c_in_a_message -n 4 -c 100 -sys 'Be brief.' --isa ref -t 1 <<'X'
+line('Name a city.')
+answered()
+line('Name a river. ' * 16)
+wait('prefill')
+keys(CTRL_C)
+wait(r'stopped\. Your message was not added')
+wait(r'Name a river\. Name a river\.') # it is in the line again
+keys(CTRL_U)
+line('/save city')
+wait('Saved')
+said('city', 'Name a city.')
+keys(CTRL_D)
+ends(0)
+X
 # Text typed during an answer does not show in it, and is the next line.
 at_terminal terminal_typing_in_an_answer -n 60 -c 1024 <<'X'
 line('Write a very long story about the sea.')
