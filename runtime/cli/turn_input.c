@@ -95,6 +95,7 @@ static enum status read_line(struct turn_input *t, const char *prompt, struct er
     }
     if (t->terminal) fputs(prompt, stderr);
     if (read_up_to(t, '\n', e)) return e->status;
+    if (ends_with(&t->line, "\r", 1)) cut(&t->line, t->line.length - 1); // lines of Windows
     if (t->terminal && t->state == LINE_ENDED) fputc('\n', stderr);
     if (t->terminal && t->line.length >= TERMINAL_LINE_BYTES) {
         fprintf(stderr,

@@ -127,6 +127,10 @@ chat 'Hello\n/reset \nHello\n\n/exit\nHello\n' -n 6
 result chat_reset_and_exit
 grep -q 'prompt .* tokens/s' "$work/err"
 result chat_statistics_at_the_end
+cp "$work/out" "$work/answers"
+chat 'Hello\r\n/reset \r\nHello\r\n\r\n/exit\r\nHello\r\n' -n 6
+[ $code -eq 0 ] && cmp -s "$work/out" "$work/answers"
+result chat_lines_of_windows
 chat 'Hello' -n 6
 [ $code -eq 0 ] && [ "$(wc -l <"$work/out")" -eq 1 ]
 result chat_line_without_newline
