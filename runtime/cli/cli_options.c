@@ -233,6 +233,11 @@ static enum status unknown_option(enum command command, const char *name, bool k
         err_set(e, ERR_USAGE, "option %s does not belong to 'tandem %s'", name, own);
     else
         err_set(e, ERR_USAGE, "unknown option %s", name);
+    const size_t length = strcspn(name, "=0123456789"); // of -n in -n2, of -p in -p=hi
+    const struct option_spec *joined = name[length] ? find_option(name, length, command) : NULL;
+    if (!known && joined && joined->value && joined->commands & 1u << command)
+        return err_fix(e, "write its value as the next argument: %.*s %s", (int)length, name,
+                       joined->value);
     const char *close = known ? NULL : closest_option(name, command);
     if (close) return err_fix(e, "did you mean %s? See 'tandem help %s'", close, own);
     return err_fix(e, "see 'tandem help %s'", own);

@@ -94,6 +94,8 @@ wrong unknown_topic "Did you mean 'run'" help runn
 wrong beginning_of_an_option 'Did you mean --ctx-size' run -m x -p y --ctx 7
 wrong unknown_option 'Did you mean --top-k' run -m x -p y --topk 3
 wrong foreign_option "does not belong to 'tandem inspect'" inspect x -ngl 3
+wrong joined_value 'next argument: -n N' run -m x -p y -n20
+wrong joined_by_a_sign 'next argument: -p TEXT' run -m x -p=hi
 wrong missing_value 'option -n needs a value: N' run -m x -p y -n
 wrong bad_number "got 'many'" run -m x -p y -n many
 wrong bad_range 'from 0 to 1' run -m x -p y --top-p 2
