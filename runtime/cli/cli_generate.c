@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "runtime/cli/cli_sampling.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/generate/reply_grammar.h"
-#include "runtime/generate/sampler_keys.h"
 #include "runtime/grammar/grammar.h"
 #include "runtime/grammar/grammar_schema.h"
 #include "runtime/host/plan_request.h"
@@ -130,12 +130,10 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
 }
 
 // Samples as the model's file says where no option does.
-static enum status take_keys(struct cli_generator *g, struct err *e) {
-    struct cli_options *o = &g->cli->options;
-    char told[SAMPLER_KEYS_CHARS];
-    if (sampler_take_keys(&o->sampling, o->sampling_given, engine_gguf(g->engine), told, e))
-        return e->status;
-    if (told[0] && !o->quiet)
+static enum status take_sampling(struct cli_generator *g, struct err *e) {
+    char told[SAMPLING_CHARS];
+    if (cli_take_sampling(&g->cli->options, engine_gguf(g->engine), told, e)) return e->status;
+    if (told[0] && !g->cli->options.quiet)
         fprintf(stderr, "tandem: the model's file asks for %s. Options that are given count more\n",
                 told);
     return OK;
@@ -201,7 +199,7 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
     uint64_t load_ns = 0;
     *g = (struct cli_generator){.cli = cli, .style = texts->style};
     signal_watch();
-    if (check_texts(g, e) || open_engine(g, texts, &load_ns, e) || take_keys(g, e) ||
+    if (check_texts(g, e) || open_engine(g, texts, &load_ns, e) || take_sampling(g, e) ||
         set_generator(g, true, e) || buffer_output(g, e))
         goto fail;
     g->generator.timings.load_ns = load_ns;

@@ -1,8 +1,8 @@
-/* test_sampler_keys.c: tests of runtime/generate/sampler_keys.h: which options a model's file sets,
- * and what it may not.
+/* test_cli_sampling.c: tests of runtime/cli/cli_sampling.h: which options a model's file sets, and
+ * what it may not.
  */
 #include "base/err.h"
-#include "runtime/generate/sampler_keys.h"
+#include "runtime/cli/cli_sampling.h"
 #include "tests/lib/gguf_build.h"
 
 #include <setjmp.h>
@@ -13,25 +13,30 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static const bool nothing[sizeof(struct sampler_options)];
-
-// Takes the keys of a file that holds those of build, and closes build.
-static enum status take(struct gguf_build *build, struct sampler_options *o, const bool *given,
-                        char told[SAMPLER_KEYS_CHARS], struct err *e) {
-    char path[] = "/tmp/keysXXXXXX";
+// Takes the keys of a file that holds those of build beside the arguments, up to a NULL, and closes
+// build.
+static enum status take(struct gguf_build *build, const char *const *arguments,
+                        struct sampler_options *out, char told[SAMPLING_CHARS], struct err *e) {
+    char path[] = "/tmp/keysXXXXXX", *argv[8] = {"tandem", "run", "-m", "m", "-p", "p"};
+    char *const none[] = {NULL};
+    struct cli_options o;
     struct gguf g;
+    int argc = 6;
+    while (*arguments) argv[argc++] = (char *)(uintptr_t)*arguments++;
+    assert_int_equal(cli_options_parse(&o, argc, argv, none, e), OK);
     close(mkstemp(path));
     gguf_build_text(build, "general.architecture", "llama");
     gguf_build_finish(build);
     gguf_build_write(build, path);
     gguf_build_close(build);
     assert_int_equal(gguf_open(&g, path, e), OK);
-    *o = sampler_defaults();
-    const enum status status = sampler_take_keys(o, given, &g, told, e);
+    const enum status status = cli_take_sampling(&o, &g, told, e);
+    *out = o.sampling;
     gguf_close(&g);
     unlink(path);
     return status;
 }
+static const char *const nothing[] = {NULL};
 
 static void files_without_keys_change_nothing(void **state) {
     (void)state;
@@ -39,9 +44,9 @@ static void files_without_keys_change_nothing(void **state) {
     struct sampler_options o;
     struct gguf_build build;
     struct err e;
-    char told[SAMPLER_KEYS_CHARS];
+    char told[SAMPLING_CHARS];
     gguf_build_init(&build);
-    assert_int_equal(take(&build, &o, nothing, told, &e), OK);
+    assert_int_equal(take(&build, nothing, &o, told, &e), OK);
     assert_string_equal(told, "");
     assert_float_equal(o.temp, defaults.temp, 0);
     assert_int_equal(o.top_k, defaults.top_k);
@@ -52,7 +57,7 @@ static void all_keys_are_taken(void **state) {
     struct sampler_options o;
     struct gguf_build build;
     struct err e;
-    char told[SAMPLER_KEYS_CHARS];
+    char told[SAMPLING_CHARS];
     gguf_build_init(&build);
     gguf_build_f32(&build, "general.sampling.temp", 0.5F);
     gguf_build_int(&build, "general.sampling.top_k", GGUF_I32, 20);
@@ -66,7 +71,7 @@ static void all_keys_are_taken(void **state) {
     gguf_build_f32(&build, "general.sampling.mirostat_tau", 4);
     gguf_build_f32(&build, "general.sampling.mirostat_eta", 0.5F);
     gguf_build_text(&build, "general.sampling.sequence", "top_k;temperature");
-    if (take(&build, &o, nothing, told, &e)) fail_msg("%s", e.what);
+    if (take(&build, nothing, &o, told, &e)) fail_msg("%s", e.what);
     assert_string_equal(told, "--temp 0.5 --top-k 20 --top-p 0.75 --min-p 0 --xtc-probability 0.25 "
                               "--xtc-threshold 0.125 --repeat-last-n -1 --repeat-penalty 1.5 "
                               "--mirostat 2 --mirostat-ent 4 --mirostat-lr 0.5 "
@@ -92,23 +97,23 @@ static void given_options_count_more(void **state) {
     struct sampler_options o;
     struct gguf_build build;
     struct err e;
-    bool given[sizeof o] = {[offsetof(struct sampler_options, temp)] = true,
-                            [offsetof(struct sampler_options, order)] = true};
-    char told[SAMPLER_KEYS_CHARS];
+    static const char *const given[] = {"--temp=0.8", "--sampling-seq=k", NULL};
+    char told[SAMPLING_CHARS];
     gguf_build_init(&build);
     gguf_build_f32(&build, "general.sampling.temp", -50);
     gguf_build_f32(&build, "general.sampling.top_p", 0.5F);
     gguf_build_text(&build, "general.sampling.sequence", "nonsense");
-    assert_int_equal(take(&build, &o, given, told, &e), OK);
+    assert_int_equal(take(&build, given, &o, told, &e), OK);
     assert_string_equal(told, "--top-p 0.5");
-    assert_float_equal(o.temp, sampler_defaults().temp, 0);
+    assert_float_equal(o.temp, 0.8F, 0);
+    assert_int_equal(o.order.n, 1);
 }
 
 static void refused(struct gguf_build *build, const char *expected, const char *actual) {
     struct sampler_options o;
     struct err e;
-    char told[SAMPLER_KEYS_CHARS];
-    assert_int_equal(take(build, &o, nothing, told, &e), ERR_FORMAT);
+    char told[SAMPLING_CHARS];
+    assert_int_equal(take(build, nothing, &o, told, &e), ERR_FORMAT);
     assert_non_null(strstr(e.what, "general.sampling."));
     assert_non_null(strstr(e.expected, expected));
     assert_string_equal(e.actual, actual);
@@ -120,13 +125,16 @@ static void keys_that_fit_no_option_are_refused(void **state) {
     struct gguf_build build;
     gguf_build_init(&build);
     gguf_build_f32(&build, "general.sampling.top_p", 2);
-    refused(&build, "a number from 0 to 1", "2");
+    refused(&build, "a number from 0 to 1", "'2'");
     gguf_build_init(&build);
     gguf_build_f32(&build, "general.sampling.top_k", 2.5F);
-    refused(&build, "a whole number from -1", "2.5");
+    refused(&build, "a whole number from -1", "'2.5'");
     gguf_build_init(&build);
     gguf_build_text(&build, "general.sampling.temp", "hot");
-    refused(&build, "a number from -1 to 100", "string");
+    refused(&build, "a number from -1 to 100", "'hot'");
+    gguf_build_init(&build);
+    gguf_build_ints(&build, "general.sampling.top_k", (const int32_t[]){1, 2}, 2);
+    refused(&build, "a whole number from -1", "'array of i32'");
     gguf_build_init(&build);
     gguf_build_text(&build, "general.sampling.sequence", "top_k;nonsense");
     refused(&build, "top_k (k)", "");
