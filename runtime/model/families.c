@@ -1,7 +1,8 @@
 /* families.c: see families.h. */
 #include "runtime/model/families.h"
 
-#include <stdio.h>
+#include "base/err.h"
+
 #include <string.h>
 
 #define POST_NORMS ROLE_ATTN_POST_NORM, ROLE_FFN_POST_NORM
@@ -221,15 +222,7 @@ bool family_lists(const enum tensor_role roles[FAMILY_ROLES], enum tensor_role r
 }
 
 const char *family_list(char *out, size_t size_bytes) {
-    static const char rest[] = ", ...";
-    size_t length = 0;
-    for (int i = 0; i < N_FAMILIES; i++) {
-        const char *name = FAMILIES[i].architecture;
-        if (length + strlen(name) + 2 + sizeof rest > size_bytes) {
-            memcpy(out + length, rest, sizeof rest);
-            break;
-        }
-        length += (size_t)snprintf(out + length, size_bytes - length, "%s%s", i ? ", " : "", name);
-    }
+    out[0] = 0;
+    for (int i = 0; i < N_FAMILIES; i++) err_list_add(out, size_bytes, FAMILIES[i].architecture);
     return out;
 }

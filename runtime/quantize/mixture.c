@@ -43,11 +43,10 @@ static bool is_name_of(const struct mixture *m, const char *name) {
 
 enum status mixture_find(const struct mixture **out, const char *name, struct err *e) {
     char known[160] = "";
-    for (int i = 0, used = 0; i < N_MIXTURES; i++) {
+    for (int i = 0; i < N_MIXTURES; i++) {
         *out = &mixtures[i];
         if (is_name_of(&mixtures[i], name)) return OK;
-        used += snprintf(known + used, sizeof known - (size_t)used, "%s%s", i ? ", " : "",
-                         mixtures[i].name);
+        err_list_add(known, sizeof known, mixtures[i].name);
     }
     err_set(e, ERR_USAGE, "no mixture of types has this name");
     err_expected(e, "%s", known);
