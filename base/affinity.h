@@ -2,7 +2,7 @@
  *
  * Owns nothing and allocates nothing, so that it may be called between two tokens. On an operating
  * system without affinity every call returns false or -1 and nothing is bound. Any thread; a thread
- * sees and changes only itself. Tested by tests/kernels/test_device.c.
+ * sees and changes only itself. Tested by tests/kernels/test_team.c.
  */
 #ifndef TANDEM_BASE_AFFINITY_H
 #define TANDEM_BASE_AFFINITY_H

@@ -2,7 +2,7 @@
  *
  * A team owns its threads: the caller is lane 0, each other lane a thread that waits for its next
  * run by itself, so lanes that are not in use are left asleep. Waiting is spinning at first, then
- * sleeping. Tested by tests/kernels/test_device.c.
+ * sleeping. Tested by tests/kernels/test_team.c.
  */
 #include "kernels/cpu/cpu.h"
 

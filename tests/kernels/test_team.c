@@ -1,0 +1,454 @@
+/* test_team.c: teams of threads on the CPU: barriers, shares, portions, idle and bound lanes, and
+ * the order of processors that these are bound to. */
+#include "base/affinity.h"
+#include "kernels/cpu/cores_hwloc.h"
+#include "kernels/cpu/cpu.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct stress {
+    int n_rounds;
+    int64_t cells[4]; // one per lane, summed by all after each barrier
+    atomic_int n_wrong;
+};
+
+static void stress_lane(const struct lane *lane, void *context) {
+    struct stress *stress = context;
+    for (int round = 0; round < stress->n_rounds; round++) {
+        stress->cells[lane->index] = round;
+        lane_barrier(lane);
+        int64_t sum = 0;
+        for (int32_t i = 0; i < lane->count; i++) sum += stress->cells[i];
+        if (sum != (int64_t)round * lane->count) atomic_fetch_add(&stress->n_wrong, 1);
+        lane_barrier(lane);
+    }
+}
+
+static void test_barriers(void **state) {
+    (void)state;
+    for (int32_t n = 1; n <= 4; n++) {
+        struct team *team;
+        struct err e;
+        assert_int_equal(team_open(&team, n, true, &e), OK);
+        for (int32_t used = 1; used <= n; used++) {
+            struct stress stress = {.n_rounds = 2000 / n};
+            team_use(team, used);
+            assert_int_equal(team_size(team), used);
+            for (int run = 0; run < 20; run++) team_run(team, stress_lane, &stress);
+            assert_int_equal(stress.n_wrong, 0);
+        }
+        team_close(team);
+    }
+    team_close(NULL);
+}
+
+enum { N_ITEMS = 1000 };
+
+struct taking {
+    atomic_int times[N_ITEMS]; // that each item was taken
+};
+
+static void take_lane(const struct lane *lane, void *context) {
+    struct taking *taking = context;
+    for (int round = 0; round < 10; round++) {
+        for (int64_t range[2] = {0}; lane_take(lane, N_ITEMS, 1 + round, range);)
+            for (int64_t i = range[0]; i < range[1]; i++) atomic_fetch_add(&taking->times[i], 1);
+        lane_barrier(lane);
+    }
+}
+
+// Lanes take each item once between two barriers.
+static void test_taken_once(void **state) {
+    (void)state;
+    for (int32_t n = 1; n <= 4; n++) {
+        struct team *team;
+        struct err e;
+        struct taking taking = {0};
+        assert_int_equal(team_open(&team, n, true, &e), OK);
+        for (int run = 0; run < 3; run++) team_run(team, take_lane, &taking);
+        for (int i = 0; i < N_ITEMS; i++) assert_int_equal(taking.times[i], 30);
+        team_close(team);
+    }
+}
+
+// Items lie at most half beside a lane's equal share, so two lanes differ by one item at most; of
+// nine segments of 8,320 keys the last is short, and the fifth belongs to the second lane.
+static void test_items_of_lanes(void **state) {
+    (void)state;
+    const struct lane two = {.count = 2};
+    assert_int_equal(lane_of_item(&two, 3 * 1024, 1024, 8320), 0);
+    assert_int_equal(lane_of_item(&two, 4 * 1024, 1024, 8320), 1);
+    for (int32_t count = 1; count <= 8; count++) {
+        const struct lane lane = {.count = count};
+        for (int64_t total = 1; total <= 40; total++) {
+            for (int64_t cost = 1; cost <= total; cost++) {
+                int64_t work[8] = {0};
+                int32_t before = 0;
+                for (int64_t at = 0; at < total; at += cost) {
+                    const int64_t own = cost < total - at ? cost : total - at; // the last: the rest
+                    const int32_t n = lane_of_item(&lane, at, own, total);
+                    assert_in_range(n, before, count - 1);
+                    before = n;
+                    work[n] += own;
+                }
+                if (count == 2) assert_in_range(work[0] - work[1] + cost, 0, 2 * cost);
+                for (int32_t n = 0; n < count; n++)
+                    assert_in_range(count * work[n] + count * cost, total,
+                                    total + 2 * count * cost);
+            }
+        }
+    }
+}
+
+struct lateness {
+    struct taking taking;
+    atomic_bool others_done;
+    atomic_int n_late; // items that the late lane took
+};
+
+static void take_late(const struct lane *lane, void *context) {
+    struct lateness *late = context;
+    const bool is_late = lane->index == lane->count - 1;
+    while (is_late && !atomic_load(&late->others_done)) sched_yield();
+    for (int round = 0; round < 10; round++) {
+        for (int64_t range[2] = {0}; lane_take(lane, N_ITEMS, 1, range);) {
+            if (is_late) atomic_fetch_add(&late->n_late, 1);
+            for (int64_t i = range[0]; i < range[1]; i++)
+                atomic_fetch_add(&late->taking.times[i], 1);
+        }
+        lane_barrier(lane);
+    }
+    if (lane->index == 0) atomic_store(&late->others_done, true);
+}
+
+// Lanes that took all the work go on without the one that is still to come; it finds nothing left.
+static void test_late_lane(void **state) {
+    (void)state;
+    for (int32_t n = 2; n <= 4; n++) {
+        struct team *team;
+        struct err e;
+        struct lateness late = {0};
+        assert_int_equal(team_open(&team, n, true, &e), OK);
+        team_run(team, take_late, &late);
+        for (int i = 0; i < N_ITEMS; i++) assert_int_equal(late.taking.times[i], 10);
+        assert_int_equal(late.n_late, 0);
+        team_close(team);
+    }
+}
+
+// In a time of its own, in which the first lane has a third of the others' speed, a team is done in
+// at most 1.15 of the time that no division of the work could beat.
+static void test_slow_lane(void **state) {
+    (void)state;
+    for (int32_t n = 2; n <= 16; n *= 2) {
+        double free_at[16] = {0}, end = 0;
+        for (int64_t left = 100 * n; left > 0;) {
+            int32_t next = 0;
+            for (int32_t i = 1; i < n; i++)
+                if (free_at[i] < free_at[next]) next = i;
+            const int64_t portion = lane_portion(left, n, 1);
+            free_at[next] += (double)portion * (next == 0 ? 3 : 1);
+            left -= portion;
+        }
+        for (int32_t i = 0; i < n; i++) end = free_at[i] > end ? free_at[i] : end;
+        assert_true(end <= 1.15 * 100 * n / (n - 1 + 1.0 / 3));
+    }
+}
+
+struct sleeper {
+    int32_t index; // of the lane
+    pid_t thread;
+};
+
+static void note_thread(const struct lane *lane, void *context) {
+    struct sleeper *s = context;
+    if (lane->index == s->index) s->thread = (pid_t)syscall(SYS_gettid);
+}
+
+// Reads a line of a thread's status by its name. Returns its number, or the first letter.
+static long status_of(pid_t thread, const char *name) {
+    char path[64], line[128];
+    long value = -1;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)thread);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, strlen(name)) != 0) continue;
+        const char *text = line + strlen(name) + strspn(line + strlen(name), ":\t ");
+        value = *text >= '0' && *text <= '9' ? atol(text) : *text;
+    }
+    fclose(file);
+    return value;
+}
+
+static long n_sleeps(pid_t thread) { return status_of(thread, "voluntary_ctxt_switches"); }
+
+// A thread of no team that sleeps until its pipe is closed.
+struct dormant {
+    pthread_t thread;
+    pid_t id;
+    int pipe[2];
+};
+
+static void *sleep_at_pipe(void *context) {
+    struct dormant *d = context;
+    char byte;
+    __atomic_store_n(&d->id, (pid_t)syscall(SYS_gettid), __ATOMIC_RELEASE);
+    (void)!read(d->pipe[0], &byte, 1);
+    return NULL;
+}
+
+static void start_dormant(struct dormant *d) {
+    *d = (struct dormant){0};
+    assert_int_equal(pipe(d->pipe), 0);
+    assert_int_equal(pthread_create(&d->thread, NULL, sleep_at_pipe, d), 0);
+    while (__atomic_load_n(&d->id, __ATOMIC_ACQUIRE) == 0 || status_of(d->id, "State") != 'S')
+        sched_yield();
+}
+
+static void end_dormant(struct dormant *d) {
+    close(d->pipe[1]);
+    pthread_join(d->thread, NULL);
+    close(d->pipe[0]);
+}
+
+// Lanes that have nothing to do fall asleep, and runs of other lanes do not wake them. What stops
+// the process for a while, a debugger or a freezer, wakes every thread: a lane and one of no team
+// alike.
+static void test_idle_lanes(void **state) {
+    (void)state;
+    struct team *team;
+    struct err e;
+    struct dormant dormant;
+    struct stress stress = {.n_rounds = 10};
+    struct sleeper sleepers[2] = {{.index = 1}, {.index = 3}};
+    assert_int_equal(team_open(&team, 4, true, &e), OK);
+    for (int i = 0; i < 2; i++) {
+        team_run(team, note_thread, &sleepers[i]);
+        while (status_of(sleepers[i].thread, "State") != 'S') sched_yield();
+    }
+    start_dormant(&dormant);
+    const long before = n_sleeps(sleepers[1].thread) - n_sleeps(dormant.id);
+    team_use(team, 2);
+    for (int run = 0; run < 100; run++) team_run(team, stress_lane, &stress);
+    assert_int_equal(n_sleeps(sleepers[1].thread) - n_sleeps(dormant.id), before);
+    assert_int_equal(status_of(sleepers[1].thread, "State"), 'S');
+    end_dormant(&dormant);
+    team_use(team, 4);
+    team_run(team, stress_lane, &stress);
+    assert_int_equal(stress.n_wrong, 0);
+    team_close(team);
+}
+
+static void stack_of(const struct lane *lane, void *context) {
+    uint64_t *bytes = context;
+    pthread_attr_t attr;
+    size_t size = 0;
+    assert_int_equal(pthread_getattr_np(pthread_self(), &attr), 0);
+    assert_int_equal(pthread_attr_getstacksize(&attr, &size), 0);
+    pthread_attr_destroy(&attr);
+    bytes[lane->index] = size;
+}
+
+// Threads have room for the kernels where the system gives threads little, as macOS does.
+static void test_stacks(void **state) {
+    (void)state;
+    pthread_attr_t given, small;
+    uint64_t bytes[3] = {0};
+    struct team *team = NULL;
+    struct err e;
+    assert_int_equal(pthread_getattr_default_np(&given), 0);
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 512 << 10), 0);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    assert_int_equal(team_open(&team, 3, false, &e), OK);
+    team_run(team, stack_of, bytes);
+    team_close(team);
+    assert_int_equal(pthread_setattr_default_np(&given), 0);
+    assert_true(bytes[1] >= 2 << 20);
+    assert_true(bytes[2] >= 2 << 20);
+}
+
+static void test_too_many_threads(void **state) {
+    (void)state;
+    struct team *team;
+    struct err e;
+    assert_int_equal(team_open(&team, 1 << 20, true, &e), ERR_USAGE);
+    assert_null(team);
+}
+
+struct place {
+    int32_t cpus[4]; // where each lane ran
+    struct affinity caller;
+};
+
+static void note_place(const struct lane *lane, void *context) {
+    struct place *place = context;
+    place->cpus[lane->index] = affinity_cpu();
+    if (lane->index == 0) affinity_get(&place->caller);
+}
+
+// Each lane on a processor of its own while it works; the caller is free again afterwards.
+static void test_binding(void **state) {
+    (void)state;
+    struct core_list cores;
+    struct team *team;
+    struct err e;
+    struct affinity before, after;
+    assert_int_equal(core_list_open(&cores, &e), OK);
+    assert_true(cores.n_cores >= 1);
+    int32_t n = cores.n_cpus < 4 ? cores.n_cpus : 4;
+    assert_int_equal(team_open(&team, n, true, &e), OK);
+    bool told = affinity_get(&before);
+    struct place place = {0};
+    team_run(team, note_place, &place);
+    assert_int_equal(affinity_get(&after), told);
+    if (told && n > 1) {
+        assert_memory_equal(&before, &after, sizeof before);
+        for (int32_t i = 0; i < n; i++) assert_int_equal(place.cpus[i], cores.cpus[i]);
+        int bits = 0;
+        for (int i = 0; i < AFFINITY_CPUS / 64; i++)
+            bits += __builtin_popcountll(place.caller.mask[i]);
+        assert_int_equal(bits, 1);
+    }
+    team_close(team);
+    core_list_close(&cores);
+}
+
+static void test_default_team(void **state) {
+    (void)state;
+    struct core_list cores;
+    struct err e;
+    int32_t n;
+    assert_int_equal(core_list_open(&cores, &e), OK);
+    assert_int_equal(team_default_size(&n, &e), OK);
+    assert_in_range(n, 1, cores.n_fast);
+    core_list_close(&cores);
+}
+
+// The order of processors on an invented machine, as "0 2 4 ...".
+static void check_order(const char *machine, const char *fast, const char *allowed_text,
+                        const char *order, int32_t n_cores, int32_t n_fast) {
+    hwloc_topology_t topology;
+    assert_int_equal(hwloc_topology_init(&topology), 0);
+    assert_int_equal(hwloc_topology_set_synthetic(topology, machine), 0);
+    assert_int_equal(hwloc_topology_load(topology), 0);
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (fast) {
+        hwloc_bitmap_list_sscanf(set, fast);
+        hwloc_cpukinds_register(topology, set, 2, 0, NULL, 0);
+        hwloc_bitmap_andnot(set, hwloc_topology_get_complete_cpuset(topology), set);
+        hwloc_cpukinds_register(topology, set, 1, 0, NULL, 0);
+    }
+    hwloc_bitmap_list_sscanf(set, allowed_text);
+    struct core_list list;
+    struct err e;
+    assert_int_equal(core_list_of(&list, topology, set, &e), OK);
+    char text[128] = "";
+    for (int32_t i = 0; i < list.n_cpus; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), i ? " %d" : "%d", list.cpus[i]);
+    assert_string_equal(text, order);
+    assert_int_equal(list.n_cores, n_cores);
+    assert_int_equal(list.n_fast, n_fast);
+    core_list_close(&list);
+    hwloc_bitmap_zero(set);
+    assert_int_equal(core_list_of(&list, topology, set, &e), ERR_DEVICE);
+    core_list_close(&list);
+    hwloc_bitmap_free(set);
+    hwloc_topology_destroy(topology);
+}
+
+static void test_order_of_cores(void **state) {
+    (void)state;
+    check_order("core:4 pu:1", NULL, "0-3", "0 1 2 3", 4, 4);
+    check_order("core:3 pu:2", NULL, "0-5", "0 2 4 1 3 5", 3, 3);
+    check_order("core:3 pu:2", NULL, "1,3-5", "1 3 4 5", 3, 3);
+    check_order("core:4 pu:2", "4-7", "0-7", "4 6 0 2 5 7 1 3", 4, 2);
+    check_order("core:4 pu:2", "4-7", "0,2,5", "5 0 2", 3, 1);
+    check_order("core:4 pu:2", "4-7", "0-3", "0 2 1 3", 2, 2);       // slower cores alone
+    check_order("core:8 pu:1", "7", "0-7", "7 0 1 2 3 4 5 6", 8, 8); // one prime core
+}
+
+// The same from the system's lists of the processors of a core, without hwloc. siblings: a list per
+// processor, empty where the system has none, then NULL.
+static void check_plain_order(const char *const *siblings, uint64_t allowed_mask, const char *order,
+                              int32_t n_cores) {
+    char folder[] = "/tmp/tandem_test_cores.XXXXXX", command[64], path[128], text[128] = "";
+    assert_non_null(mkdtemp(folder));
+    for (int cpu = 0; siblings[cpu]; cpu++) {
+        if (!*siblings[cpu]) continue;
+        snprintf(path, sizeof path, "%s/cpu%d", folder, cpu);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof path, "%s/cpu%d/topology", folder, cpu);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof path, "%s/cpu%d/topology/thread_siblings_list", folder, cpu);
+        FILE *out = fopen(path, "w");
+        assert_non_null(out);
+        fprintf(out, "%s\n", siblings[cpu]);
+        fclose(out);
+    }
+    const struct affinity allowed = {.mask = {allowed_mask}};
+    struct core_list list;
+    struct err e;
+    assert_int_equal(core_list_plain(&list, &allowed, folder, &e), OK);
+    for (int32_t i = 0; i < list.n_cpus; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), i ? " %d" : "%d", list.cpus[i]);
+    assert_string_equal(text, order);
+    assert_int_equal(list.n_cores, n_cores);
+    core_list_close(&list);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_plain_order_of_cores(void **state) {
+    (void)state;
+    const char *const nothing[] = {"", "", "", "", NULL};
+    const char *const far_apart[] = {"0,3", "1,4", "2,5", "0,3", "1,4", "2,5", NULL};
+    const char *const adjacent[] = {"0-1", "0-1", "2-3", "2-3", NULL};
+    const char *const four[] = {"0-1,4-5", "0-1,4-5", "2", "", "0-1,4-5", "0-1,4-5", NULL};
+    const char *const broken[] = {"x", "0-", "-1-3", "9-2,", NULL};
+    check_plain_order(nothing, 0xf, "0 1 2 3", 4);
+    check_plain_order(far_apart, 0x3f, "0 1 2 3 4 5", 3);
+    check_plain_order(far_apart, 0x3a, "1 3 5 4", 3);
+    check_plain_order(adjacent, 0xf, "0 2 1 3", 2);
+    check_plain_order(four, 0x3f, "0 2 3 1 4 5", 3);
+    check_plain_order(broken, 0xf, "0 2 3 1", 3); // "0-" is 0
+    const struct affinity none = {0};
+    struct core_list list;
+    struct err e;
+    assert_int_equal(core_list_plain(&list, &none, "/", &e), ERR_DEVICE);
+    core_list_close(&list);
+    // This machine has as many processors either way.
+    struct affinity all;
+    assert_true(affinity_get(&all));
+    assert_int_equal(core_list_plain(&list, &all, "/sys/devices/system/cpu", &e), OK);
+    const int32_t n = list.n_cpus;
+    core_list_close(&list);
+    assert_int_equal(core_list_open(&list, &e), OK);
+    assert_int_equal(list.n_cpus, n);
+    core_list_close(&list);
+}
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_barriers),       cmocka_unit_test(test_taken_once),
+        cmocka_unit_test(test_items_of_lanes), cmocka_unit_test(test_late_lane),
+        cmocka_unit_test(test_slow_lane),      cmocka_unit_test(test_idle_lanes),
+        cmocka_unit_test(test_stacks),         cmocka_unit_test(test_too_many_threads),
+        cmocka_unit_test(test_binding),        cmocka_unit_test(test_default_team),
+        cmocka_unit_test(test_order_of_cores), cmocka_unit_test(test_plain_order_of_cores),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
