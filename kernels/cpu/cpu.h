@@ -48,18 +48,23 @@ static inline int32_t lane_of_item(const struct lane *lane, int64_t place, int64
     return (int32_t)((2 * place + cost) * lane->count / (2 * total));
 }
 
-// The next portion of work of which so much is left for count lanes: a third of an equal share, so
-// that a lane of a third of the others' speed does not keep them waiting, in multiples of grain.
-static inline int64_t lane_portion(int64_t left, int32_t count, int64_t grain) {
-    int64_t n = left / (3 * (int64_t)count) / grain * grain;
+// The next portion of a lane's share of n items, of which so many are left: for itself a part that
+// is soon done, however slow it is; for another of count lanes, whose own share is done, a third of
+// what that one would get if all shared the rest. In multiples of grain.
+enum { PORTIONS = 24 }; // of a lane's own share
+static inline int64_t lane_portion(int64_t share, int64_t left, int32_t count, bool own,
+                                   int64_t grain) {
+    int64_t n = (own ? share / PORTIONS : left / (3 * (int64_t)count)) / grain * grain;
     if (n == 0) n = grain;
     return n < left ? n : left;
 }
 
-// Takes the next portion of n items that no lane has taken yet: range[0]..range[1]-1. grain: items
+// Takes the next portion of n items that no lane has taken yet: range[0]..range[1]-1. A lane gets
+// its own share first, portion after portion, so that it reads memory in sequence, and then of the
+// shares that others have not done: ranges increase, but for this change of shares. grain: items
 // that are worth the lanes' meeting over them, which takes a part of a microsecond; of few grains
-// each lane gets an equal share at once. Returns false if nothing is left. range begins as zeros
-// and a call says that the portion before is computed. All lanes share out the same n items, once
+// each lane gets its share at once. Returns false if nothing is left. range begins as zeros and a
+// call says that the portion before is computed. All lanes share out the same n items, once
 // between two barriers, and do nothing else there: a lane may come so late that the work is done
 // and its operands serve others, so it reads and writes them only while it has a portion. Which
 // lane gets which is up to chance; no result may depend on it.

@@ -4,10 +4,10 @@
  * The tiles are computed by the level's kernel (matmul_work.h). A matmul is tiles by groups of
  * tokens. An expert is a matmul over its own tokens, wherever they lie; the tiles of all experts
  * form one list, weighted by the time of each tile, so that all lanes are busy both with one token
- * on 8 experts and with 512 tokens that crowd at some of them. Lanes take ever smaller portions
- * until nothing is left, so a lane that is slow, or whose processor does something else, keeps the
- * others waiting for a portion at most. Owns nothing; every lane calls with the same arguments.
- * Tested by tests/kernels/check_ops.c.
+ * on 8 experts and with 512 tokens that crowd at some of them. Lanes take portions of their shares,
+ * and then of those of others, until nothing is left, so a lane that is slow, or whose processor
+ * does something else, keeps the others waiting for a portion at most. Owns nothing; every lane
+ * calls with the same arguments. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/matmul_work.h"
 #include "kernels/cpu/expert_pairs.h"
@@ -285,6 +285,7 @@ void matmul_experts_work(const struct lane *lane, const struct matmul_experts_ar
     for (int64_t range[2] = {0}; lane_take(lane, total, TAKE_TILES * TILE_COST, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
         own = false;
+        if (range[0] < start) e = 0, start = 0; // of another lane's share
         for (; e < a->n_experts && start < range[1]; e++) {
             int64_t cost = tile_cost(a, k, e);
             if (cost == 0) continue;

@@ -33,15 +33,6 @@ enum {
 // The number of a team's first phase: old enough numbers look like later ones from the start.
 static const uint32_t FIRST_PHASE = (uint32_t)INT32_MAX + 2;
 
-// A lane's own state.
-struct own {
-    uint64_t spin_ns; // how long it waits before it yields; 0: not at all
-    int64_t n_items;  // that lane_take shares out in this phase; 0: none
-    uint32_t phase;   // barriers that the lane has passed
-    atomic_uint run;  // the latest that the lane has to take part in
-    char pad[LINE - 2 * sizeof(uint64_t) - 2 * sizeof(uint32_t)];
-};
-
 // The thread of a lane.
 struct worker {
     struct team *team;
@@ -53,6 +44,17 @@ struct worker {
 // A count of one phase, so that no barrier has to reset it: the phase in the upper half, the count
 // in the lower.
 typedef atomic_ullong phase_count;
+
+// A lane's own state.
+struct own {
+    uint64_t spin_ns;  // how long it waits before it yields; 0: not at all
+    int64_t n_items;   // that lane_take shares out in this phase; 0: none
+    int64_t n_done;    // items that the lane computed, and that the team does not count yet
+    phase_count taken; // items of the lane's share that some lane took
+    uint32_t phase;    // barriers that the lane has passed
+    atomic_uint run;   // the latest that the lane has to take part in
+    char pad[LINE - 4 * sizeof(uint64_t) - 2 * sizeof(uint32_t)];
+};
 
 // Everything that a lane touches is reached through this struct.
 struct team {
@@ -75,10 +77,8 @@ struct team {
     atomic_uint phase;    // the latest; a phase ends with a barrier
     uint32_t first_phase; // of this run
     char pad3[LINE];
-    phase_count taken; // items that lanes took
+    phase_count done; // items that lane_take shared out and that are computed
     char pad4[LINE];
-    phase_count done; // items of those that are computed
-    char pad5[LINE];
 };
 
 static inline void pause_a_little(void) {
@@ -212,6 +212,29 @@ static bool take_share(const struct lane *lane, int64_t n, int64_t range[2]) {
     return range[0] < range[1];
 }
 
+// Takes a portion of the share of n items that is the lane's with number owner. Returns false if
+// nothing of it is left.
+static bool take_portion(const struct lane *lane, int32_t owner, int64_t n, int64_t grain,
+                         int64_t range[2]) {
+    const uint32_t phase = lane->team->own[lane->index].phase;
+    phase_count *taken = &lane->team->own[owner].taken;
+    unsigned long long old = atomic_load_explicit(taken, memory_order_relaxed);
+    int64_t first, last, end;
+    lane_share(&(struct lane){owner, lane->count, lane->team}, n, grain, &first, &last);
+    do {
+        range[0] = first + (int64_t)count_of(old, phase);
+        if (is_later((uint32_t)(old >> 32), phase) || range[0] >= last) return false;
+        end = range[0] +
+              lane_portion(last - first, last - range[0], lane->count, owner == lane->index, grain);
+    } while (!atomic_compare_exchange_weak_explicit(taken, &old,
+                                                    count_in(phase, (uint64_t)(end - first)),
+                                                    memory_order_relaxed, memory_order_relaxed));
+    range[1] = end;
+    return true;
+}
+
+// Other lanes learn of computed items when the lane's own share is done, and then of each portion:
+// until then they have to wait for it anyway.
 bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]) {
     if (lane->count == 1) {
         bool all = range[1] == 0 && n > 0;
@@ -223,19 +246,14 @@ bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[
     struct team *team = lane->team;
     struct own *own = &team->own[lane->index];
     own->n_items = n;
-    if (range[1] > range[0]) (void)add_to(&team->done, own->phase, (uint64_t)(range[1] - range[0]));
-    unsigned long long old = atomic_load_explicit(&team->taken, memory_order_relaxed);
-    int64_t start, end;
-    do {
-        start = (int64_t)count_of(old, own->phase);
-        if (is_later((uint32_t)(old >> 32), own->phase) || start >= n) return false;
-        end = start + lane_portion(n - start, lane->count, grain);
-    } while (!atomic_compare_exchange_weak_explicit(&team->taken, &old,
-                                                    count_in(own->phase, (uint64_t)end),
-                                                    memory_order_relaxed, memory_order_relaxed));
-    range[0] = start;
-    range[1] = end;
-    return true;
+    own->n_done += range[1] - range[0];
+    if (take_portion(lane, lane->index, n, grain, range)) return true;
+    if (own->n_done > 0) (void)add_to(&team->done, own->phase, (uint64_t)own->n_done);
+    own->n_done = 0;
+    for (int32_t i = 1; i < lane->count; i++) {
+        if (take_portion(lane, (lane->index + i) % lane->count, n, grain, range)) return true;
+    }
+    return false;
 }
 
 void lane_need_all(const struct lane *lane) {
@@ -249,7 +267,7 @@ void *lane_room(const struct lane *lane, int32_t index) {
 static void run_lane(struct team *team, int32_t index) {
     struct own *own = &team->own[index];
     own->phase = team->first_phase;
-    own->n_items = 0;
+    own->n_items = own->n_done = 0;
     team->fn(&(struct lane){index, team->n_lanes, team}, team->context);
 }
 
@@ -284,7 +302,8 @@ static void *work(void *context) {
 static void begin_counts(struct team *team) {
     const unsigned long long none = count_in(team->first_phase, 0);
     atomic_store_explicit(&team->arrived, none, memory_order_relaxed);
-    atomic_store_explicit(&team->taken, none, memory_order_relaxed);
+    for (int32_t i = 0; i < team->n_lanes; i++)
+        atomic_store_explicit(&team->own[i].taken, none, memory_order_relaxed);
     atomic_store_explicit(&team->done, none, memory_order_relaxed);
 }
 

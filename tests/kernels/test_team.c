@@ -113,6 +113,45 @@ static void test_items_of_lanes(void **state) {
     }
 }
 
+struct sequence {
+    int32_t index; // of the lane that comes first
+    atomic_bool done;
+    int n_taken;  // portions
+    int n_breaks; // of those that do not follow the one before
+};
+
+static void take_in_sequence(const struct lane *lane, void *context) {
+    struct sequence *seq = context;
+    const bool first = lane->index == seq->index;
+    int64_t end, last;
+    lane_share(lane, N_ITEMS, 3, &end, &last);
+    while (!first && !atomic_load(&seq->done)) sched_yield();
+    for (int64_t range[2] = {0}; lane_take(lane, N_ITEMS, 3, range); end = range[1]) {
+        seq->n_taken++;
+        seq->n_breaks += range[0] != end;
+    }
+    if (first) atomic_store(&seq->done, true);
+    lane_barrier(lane);
+}
+
+// A lane's portions follow each other from its own share on, through the shares of the lanes after
+// it, and then from the beginning.
+static void test_portions_in_sequence(void **state) {
+    (void)state;
+    for (int32_t n = 2; n <= 4; n++) {
+        struct team *team;
+        struct err e;
+        assert_int_equal(team_open(&team, n, true, &e), OK);
+        for (int32_t i = 0; i < n; i++) {
+            struct sequence seq = {.index = i};
+            team_run(team, take_in_sequence, &seq);
+            assert_in_range(seq.n_taken, 20 * n, N_ITEMS / 3 + n);
+            assert_int_equal(seq.n_breaks, i > 0);
+        }
+        team_close(team);
+    }
+}
+
 struct lateness {
     struct taking taking;
     atomic_bool others_done;
@@ -149,19 +188,31 @@ static void test_late_lane(void **state) {
     }
 }
 
+// The lane that is free first takes a portion of its own share, or of the next one with any left.
+static void take_in_time(double *free_at, int64_t *left, int32_t n, int64_t share) {
+    int32_t next = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (free_at[i] < free_at[next]) next = i;
+    int32_t owner = next;
+    while (left[owner] == 0) owner = (owner + 1) % n;
+    const int64_t portion = lane_portion(share, left[owner], n, owner == next, 1);
+    assert_in_range(portion, 1, left[owner]);
+    free_at[next] += (double)portion * (next == 0 ? 3 : 1);
+    left[owner] -= portion;
+}
+
 // In a time of its own, in which the first lane has a third of the others' speed, a team is done in
 // at most 1.15 of the time that no division of the work could beat.
 static void test_slow_lane(void **state) {
     (void)state;
     for (int32_t n = 2; n <= 16; n *= 2) {
         double free_at[16] = {0}, end = 0;
-        for (int64_t left = 100 * n; left > 0;) {
-            int32_t next = 0;
-            for (int32_t i = 1; i < n; i++)
-                if (free_at[i] < free_at[next]) next = i;
-            const int64_t portion = lane_portion(left, n, 1);
-            free_at[next] += (double)portion * (next == 0 ? 3 : 1);
-            left -= portion;
+        int64_t left[16], total = 0;
+        for (int32_t i = 0; i < n; i++) total += left[i] = 100;
+        while (total > 0) {
+            take_in_time(free_at, left, n, 100);
+            total = 0;
+            for (int32_t i = 0; i < n; i++) total += left[i];
         }
         for (int32_t i = 0; i < n; i++) end = free_at[i] > end ? free_at[i] : end;
         assert_true(end <= 1.15 * 100 * n / (n - 1 + 1.0 / 3));
@@ -443,12 +494,19 @@ static void test_plain_order_of_cores(void **state) {
 }
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barriers),       cmocka_unit_test(test_taken_once),
-        cmocka_unit_test(test_items_of_lanes), cmocka_unit_test(test_late_lane),
-        cmocka_unit_test(test_slow_lane),      cmocka_unit_test(test_idle_lanes),
-        cmocka_unit_test(test_stacks),         cmocka_unit_test(test_too_many_threads),
-        cmocka_unit_test(test_binding),        cmocka_unit_test(test_default_team),
-        cmocka_unit_test(test_order_of_cores), cmocka_unit_test(test_plain_order_of_cores),
+        cmocka_unit_test(test_barriers),
+        cmocka_unit_test(test_taken_once),
+        cmocka_unit_test(test_items_of_lanes),
+        cmocka_unit_test(test_portions_in_sequence),
+        cmocka_unit_test(test_late_lane),
+        cmocka_unit_test(test_slow_lane),
+        cmocka_unit_test(test_idle_lanes),
+        cmocka_unit_test(test_stacks),
+        cmocka_unit_test(test_too_many_threads),
+        cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_default_team),
+        cmocka_unit_test(test_order_of_cores),
+        cmocka_unit_test(test_plain_order_of_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -357,6 +357,7 @@ static void take_blocks(const struct work *w, int64_t n_blocks) {
     struct query_block b = {0};
     int64_t at = -1; // number of b
     for (int64_t range[2] = {0}; lane_take(w->lane, n_blocks, 1, range);) {
+        if (range[0] <= at) at = -1, b = (struct query_block){0}; // of another lane's share
         for (; at + 1 < range[1]; at++) {
             (void)next_block(w, &b);
             if (at + 1 < range[0]) continue;
