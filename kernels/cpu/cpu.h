@@ -12,11 +12,14 @@
 #include "base/err.h"
 #include "kernels/ops.h"
 
-struct team; // team.c
+struct team;          // team.c
+struct matmul_kernel; // matmul_work.h
 
 struct lane {
     int32_t index, count; // the number of this thread, and the threads of the team
     struct team *team;
+    const void *next_weight; // where the lane's share of the next matmul begins, which this one
+                             // prefetches behind its own; NULL: unknown
 };
 
 // Waits until the work since the last barrier is done; writes before it are visible after it. Where
@@ -70,6 +73,9 @@ static inline int64_t lane_portion(int64_t share, int64_t left, int32_t count, b
 // lane gets which is up to chance; no result may depend on it.
 bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]);
 
+// The share of n items that lane_take gives this lane first: share[0]..share[1]-1.
+void lane_first_share(const struct lane *lane, int64_t n, int64_t grain, int64_t share[2]);
+
 // Makes the next barrier wait for all lanes, though they took their work: for an op that reads
 // operands without a portion. All lanes call it.
 void lane_need_all(const struct lane *lane);
@@ -80,6 +86,7 @@ struct cpu_table {
 #include "kernels/ops.def"
 #undef OP
 #undef OP_W
+    const struct matmul_kernel *matmul_kernel[WEIGHT_COUNT]; // of both matmuls; NULL: see ref.c
     char matmul_path[WEIGHT_COUNT][24]; // what was chosen for each weight type, for `tandem
                                         // devices`: "avx2", "ref"
 };

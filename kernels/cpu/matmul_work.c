@@ -20,11 +20,11 @@
 enum { TILE_COST = 8 };
 
 enum {
-    TAKE_WEIGHTS = 64 << 10, // weights that are worth a lane's look for more, for one token
-    FEW_LOOKS = 32,          // of each lane: a matmul that has no more is shared out at once
-    TAKE_BLOCKS = 64,        // blocks to quantise that are worth a look
-    TAKE_TILES = 4,          // an expert's tiles that are
-    TAKES = 32,              // that each lane has at least, if groups of SMALL_GROUP tokens allow
+    TAKE_WEIGHTS = 64 << 10,       // weights that are worth a lane's look for more, for one token
+    FEW_LOOKS = 32,                // of each lane: a matmul that has no more is shared out at once
+    TAKE_BLOCKS = 64,              // blocks to quantise that are worth a look
+    EXPERTS_GRAIN = 4 * TILE_COST, // the same, four of an expert's tiles
+    TAKES = 32, // that each lane has at least, if groups of SMALL_GROUP tokens allow
     SMALL_GROUP = 64,
     GROUP_BYTES = 5 << 18, // floats of a group at most, where a tile reads all of them at a time,
     LONG_GROUP = 18,       // but a group has so many tokens, however long their rows are
@@ -99,18 +99,43 @@ static struct x_rows quantize_own(const struct lane *lane, const struct matmul_k
     return rows;
 }
 
-// Multiplies n_tiles tiles with the tokens group[0]..group[1]-1.
-static void run_tile(const struct matmul_args *a, const struct matmul_kernel *k, struct x_rows x,
-                     int64_t tile, int32_t n_tiles, const int32_t group[2]) {
+// Tiles that are multiplied with the tokens first..end-1, and what is read after them.
+struct piece {
+    int64_t tile;
+    int32_t n_tiles, first, end;
+    struct sequel after;
+};
+
+static void run_piece(const struct matmul_args *a, const struct matmul_kernel *k, struct x_rows x,
+                      struct piece p) {
     struct matmul_tokens tokens; // 3 KiB, which one token should not clear for each tile
-    tokens.n = group[1] - group[0];
-    tokens.n_tiles = n_tiles;
-    tokens.next = NULL;
+    tokens.n = p.end - p.first;
+    tokens.n_tiles = p.n_tiles;
+    tokens.after = p.after;
     for (int32_t t = 0; t < tokens.n; t++) {
-        tokens.places[t] = group[0] + t;
-        tokens.x[t] = x.base + (group[0] + t) * x.stride;
+        tokens.places[t] = p.first + t;
+        tokens.x[t] = x.base + (p.first + t) * x.stride;
     }
-    k->tile(a, tile, &tokens);
+    k->tile(a, p.tile, &tokens);
+}
+
+// The first row of a tile, or the row behind the last one.
+static int32_t row_of_tile(int32_t row_first, int32_t row_count, const struct matmul_kernel *k,
+                           int64_t tile) {
+    const int64_t row = row_count < k->tile_rows ? tile : tile * k->tile_rows;
+    return row_first + (row < row_count ? (int32_t)row : row_count);
+}
+
+static const void *row_at(const void *weight, const struct matmul_kernel *k, int32_t n_cols,
+                          int32_t row) {
+    const uint64_t row_bytes = dtype_bytes(weight_dtype(k->type), (uint64_t)n_cols);
+    return (const char *)weight + (uint64_t)row * row_bytes;
+}
+
+// The end of what the lane reads in sequence from a range on: of its share, or of a range of
+// another's.
+static int64_t end_of_sequence(const int64_t share[2], const int64_t range[2]) {
+    return range[0] >= share[0] && range[0] < share[1] ? share[1] : range[1];
 }
 
 // Tokens of a group: as many as the kernel takes at once, or fewer to give every lane several
@@ -178,29 +203,62 @@ static int64_t matmul_grain(const struct matmul_args *a, const struct matmul_ker
     return n_tiles <= FEW_LOOKS * grain * n_lanes ? n_tiles : grain;
 }
 
+// How a matmul is divided among lanes: into n_portions of at_once tiles, times n_groups of tokens.
+struct division {
+    int64_t n_tiles, n_portions, band, grain; // see band_tiles and matmul_grain
+    int32_t at_once, n_groups, together;      // together: tokens of a group
+};
+
+static struct division divide(const struct matmul_args *a, const struct matmul_kernel *k,
+                              int32_t n_lanes) {
+    struct division d = {.n_tiles = count_tiles(a->row_count, k)};
+    d.at_once = tiles_to_share(a, k, d.n_tiles, n_lanes);
+    d.n_portions = (d.n_tiles + d.at_once - 1) / d.at_once;
+    d.together = group_tokens(a, k, d.n_portions, n_lanes);
+    d.n_groups = (int32_t)count_groups(a->n_tokens, d.together);
+    d.band = band_tiles(a, k, d.at_once);
+    d.grain = matmul_grain(a, k, d.at_once, d.n_portions * d.n_groups, n_lanes);
+    return d;
+}
+
+// Number i of all pieces.
+static struct piece piece_at(const struct matmul_args *a, const struct division *d, int64_t i,
+                             struct sequel after) {
+    const struct place at = place_of(i, d->n_portions, d->n_groups, d->band);
+    struct piece p = {
+        .tile = at.tile * d->at_once, .first = at.group * d->together, .after = after};
+    const int64_t left = d->n_tiles - p.tile, end = p.first + d->together;
+    p.n_tiles = left < d->at_once ? (int32_t)left : d->at_once;
+    p.end = end < a->n_tokens ? (int32_t)end : a->n_tokens;
+    return p;
+}
+
+const void *matmul_first_weight(const struct lane *lane, const struct matmul_args *a,
+                                const struct matmul_kernel *k) {
+    const struct division d = divide(a, k, lane->count);
+    int64_t share[2];
+    lane_first_share(lane, d.n_portions * d.n_groups, d.grain, share);
+    if (d.n_groups != 1 || share[0] == share[1]) return NULL;
+    const int32_t row = row_of_tile(a->row_first, a->row_count, k, share[0] * d.at_once);
+    return row_at(a->weight, k, a->n_cols, row);
+}
+
 void matmul_work(const struct lane *lane, const struct matmul_args *a,
                  const struct matmul_kernel *k) {
     struct x_rows x = rows_in(k, a->x, a->n_cols, a->scratch);
     bool own = k->quantize && a->n_tokens == 1;
     if (k->quantize && !own) quantize_rows(lane, k, a->x, a->n_tokens, a->n_cols, x);
-    const int64_t tiles = count_tiles(a->row_count, k);
-    const int32_t at_once = tiles_to_share(a, k, tiles, lane->count);
-    const int64_t n = (tiles + at_once - 1) / at_once;
-    const int32_t together = group_tokens(a, k, n, lane->count);
-    const int64_t n_groups = count_groups(a->n_tokens, together);
-    const int64_t band = band_tiles(a, k, at_once);
-    const int64_t grain = matmul_grain(a, k, at_once, n * n_groups, lane->count);
-    for (int64_t range[2] = {0}; lane_take(lane, n * n_groups, grain, range);) {
+    const struct division d = divide(a, k, lane->count);
+    const int64_t n = d.n_portions * d.n_groups;
+    int64_t share[2];
+    lane_first_share(lane, n, d.grain, share);
+    for (int64_t range[2] = {0}; lane_take(lane, n, d.grain, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
         own = false;
-        for (int64_t i = range[0]; i < range[1]; i++) {
-            const struct place at = place_of(i, n, n_groups, band);
-            const int64_t tile = at.tile * at_once;
-            const int32_t token = at.group * together, end = token + together;
-            const int32_t group[2] = {token, end < a->n_tokens ? end : a->n_tokens};
-            const int64_t left = tiles - tile;
-            run_tile(a, k, x, tile, left < at_once ? (int32_t)left : at_once, group);
-        }
+        struct sequel after = {.weight = d.n_groups == 1 ? lane->next_weight : NULL};
+        after.row =
+            row_of_tile(a->row_first, a->row_count, k, end_of_sequence(share, range) * d.at_once);
+        for (int64_t i = range[0]; i < range[1]; i++) run_piece(a, k, x, piece_at(a, &d, i, after));
     }
 }
 
@@ -220,16 +278,23 @@ static const void *expert_weight(const struct matmul_experts_args *a, int32_t ex
     return (const char *)a->weight + (uint64_t)expert_slot(a, expert) * a->slot_bytes;
 }
 
-// The weights of the next expert that has pairs here; NULL after the last one.
-static const void *next_weight(const struct matmul_experts_args *a, int32_t expert) {
+// The sequel of the tiles before tile end of an expert: the next expert that has pairs here, or
+// next if there is none or if other tiles of this one, another lane's, follow.
+static struct sequel after_expert(const struct matmul_experts_args *a,
+                                  const struct matmul_kernel *k, int32_t expert, int64_t end,
+                                  const void *next) {
+    const int32_t row = row_of_tile(a->row_first, a->row_count, k, end);
+    if (row < a->row_first + a->row_count) return (struct sequel){next, row};
     while (++expert < a->n_experts && expert_n_pairs(a, expert) == 0) {
     }
-    return expert < a->n_experts ? expert_weight(a, expert) : NULL;
+    if (expert == a->n_experts) return (struct sequel){next, row};
+    return (struct sequel){row_at(expert_weight(a, expert), k, a->n_cols, a->row_first), row};
 }
 
 // Multiplies tiles tiles[0]..tiles[1]-1 of one expert with all its pairs.
 static void expert_tiles(const struct matmul_experts_args *a, const struct matmul_kernel *k,
-                         struct x_rows x, int32_t expert, const int64_t tiles[2]) {
+                         struct x_rows x, int32_t expert, const int64_t tiles[2],
+                         struct sequel after) {
     const struct matmul_args own = {
         .out = a->out,
         .weight = expert_weight(a, expert),
@@ -242,7 +307,7 @@ static void expert_tiles(const struct matmul_experts_args *a, const struct matmu
     int32_t n_pairs = expert_n_pairs(a, expert);
     struct matmul_tokens tokens;
     tokens.n = n_pairs;
-    tokens.next = next_weight(a, expert);
+    tokens.after = after;
     if (n_pairs <= k->n_together) pick_pairs(a, x, expert, 0, &tokens);
     for (int64_t tile = tiles[0]; tile < tiles[1]; tile += tokens.n_tiles) {
         tokens.n_tiles =
@@ -272,6 +337,30 @@ static int64_t tiles_before(int64_t place, int64_t start, int64_t cost, int64_t 
     return tiles < n ? tiles : n;
 }
 
+// The sum of the costs of all tiles.
+static int64_t experts_cost(const struct matmul_experts_args *a, const struct matmul_kernel *k) {
+    int64_t total = 0;
+    for (int32_t i = 0; i < a->n_experts; i++) total += tile_cost(a, k, i);
+    return total * count_tiles(a->row_count, k);
+}
+
+const void *matmul_experts_first_weight(const struct lane *lane,
+                                        const struct matmul_experts_args *a,
+                                        const struct matmul_kernel *k) {
+    const int64_t n_tiles = count_tiles(a->row_count, k);
+    int64_t share[2], start = 0;
+    lane_first_share(lane, experts_cost(a, k), EXPERTS_GRAIN, share);
+    for (int32_t e = 0; e < a->n_experts && start < share[1]; e++) {
+        const int64_t cost = tile_cost(a, k, e);
+        const int64_t tile = cost ? tiles_before(share[0], start, cost, n_tiles) : n_tiles;
+        start += cost * n_tiles;
+        if (tile == n_tiles) continue;
+        return row_at(expert_weight(a, e), k, a->n_cols,
+                      row_of_tile(a->row_first, a->row_count, k, tile));
+    }
+    return NULL;
+}
+
 void matmul_experts_work(const struct lane *lane, const struct matmul_experts_args *a,
                          const struct matmul_kernel *k) {
     ASSERT(a->row_first >= 0 && a->row_first + a->row_count <= a->n_rows);
@@ -279,19 +368,23 @@ void matmul_experts_work(const struct lane *lane, const struct matmul_experts_ar
     struct x_rows x = rows_in(k, a->x, a->n_cols, a->scratch);
     bool own = k->quantize && n_x == 1;
     if (k->quantize && !own) quantize_rows(lane, k, a->x, n_x, a->n_cols, x);
-    int64_t n_tiles = count_tiles(a->row_count, k), total = 0, start = 0;
+    const int64_t n_tiles = count_tiles(a->row_count, k), total = experts_cost(a, k);
+    int64_t start = 0, share[2];
     int32_t e = 0;
-    for (int32_t i = 0; i < a->n_experts; i++) total += tile_cost(a, k, i) * n_tiles;
-    for (int64_t range[2] = {0}; lane_take(lane, total, TAKE_TILES * TILE_COST, range);) {
+    lane_first_share(lane, total, EXPERTS_GRAIN, share);
+    for (int64_t range[2] = {0}; lane_take(lane, total, EXPERTS_GRAIN, range);) {
         if (own) x = quantize_own(lane, k, a->x, a->n_cols, x);
         own = false;
+        const int64_t end = end_of_sequence(share, range);
         if (range[0] < start) e = 0, start = 0; // of another lane's share
         for (; e < a->n_experts && start < range[1]; e++) {
             int64_t cost = tile_cost(a, k, e);
             if (cost == 0) continue;
             const int64_t tiles[2] = {tiles_before(range[0], start, cost, n_tiles),
                                       tiles_before(range[1], start, cost, n_tiles)};
-            if (tiles[0] < tiles[1]) expert_tiles(a, k, x, e, tiles);
+            const struct sequel after =
+                after_expert(a, k, e, tiles_before(end, start, cost, n_tiles), lane->next_weight);
+            if (tiles[0] < tiles[1]) expert_tiles(a, k, x, e, tiles, after);
             if (start + cost * n_tiles > range[1]) break; // the next range begins here
             start += cost * n_tiles;
         }

@@ -205,10 +205,19 @@ void lane_barrier(const struct lane *lane) {
         wait_phase(team, phase, n_items, own);
 }
 
-// The lane's equal share, once. The next barrier waits for all lanes.
-static bool take_share(const struct lane *lane, int64_t n, int64_t range[2]) {
+// Work that is too little to be worth meeting over it.
+static bool is_little(const struct lane *lane, int64_t n, int64_t grain) {
+    return n <= FEW_GRAINS * grain * lane->count;
+}
+
+void lane_first_share(const struct lane *lane, int64_t n, int64_t grain, int64_t share[2]) {
+    lane_share(lane, n, is_little(lane, n, grain) ? 1 : grain, &share[0], &share[1]);
+}
+
+// The lane's share, once. The next barrier waits for all lanes.
+static bool take_share(const struct lane *lane, int64_t n, int64_t grain, int64_t range[2]) {
     if (range[1] > 0) return false;
-    lane_share(lane, n, 1, &range[0], &range[1]);
+    lane_first_share(lane, n, grain, range);
     return range[0] < range[1];
 }
 
@@ -219,15 +228,15 @@ static bool take_portion(const struct lane *lane, int32_t owner, int64_t n, int6
     const uint32_t phase = lane->team->own[lane->index].phase;
     phase_count *taken = &lane->team->own[owner].taken;
     unsigned long long old = atomic_load_explicit(taken, memory_order_relaxed);
-    int64_t first, last, end;
-    lane_share(&(struct lane){owner, lane->count, lane->team}, n, grain, &first, &last);
+    int64_t share[2], end;
+    lane_first_share(&(struct lane){.index = owner, .count = lane->count}, n, grain, share);
     do {
-        range[0] = first + (int64_t)count_of(old, phase);
-        if (is_later((uint32_t)(old >> 32), phase) || range[0] >= last) return false;
-        end = range[0] +
-              lane_portion(last - first, last - range[0], lane->count, owner == lane->index, grain);
+        range[0] = share[0] + (int64_t)count_of(old, phase);
+        if (is_later((uint32_t)(old >> 32), phase) || range[0] >= share[1]) return false;
+        end = range[0] + lane_portion(share[1] - share[0], share[1] - range[0], lane->count,
+                                      owner == lane->index, grain);
     } while (!atomic_compare_exchange_weak_explicit(taken, &old,
-                                                    count_in(phase, (uint64_t)(end - first)),
+                                                    count_in(phase, (uint64_t)(end - share[0])),
                                                     memory_order_relaxed, memory_order_relaxed));
     range[1] = end;
     return true;
@@ -241,7 +250,7 @@ bool lane_take(const struct lane *lane, int64_t n, int64_t grain, int64_t range[
         range[1] = n;
         return all;
     }
-    if (n <= FEW_GRAINS * grain * lane->count) return take_share(lane, n, range);
+    if (is_little(lane, n, grain)) return take_share(lane, n, grain, range);
     ASSERT(n <= INT32_MAX);
     struct team *team = lane->team;
     struct own *own = &team->own[lane->index];
@@ -268,7 +277,7 @@ static void run_lane(struct team *team, int32_t index) {
     struct own *own = &team->own[index];
     own->phase = team->first_phase;
     own->n_items = own->n_done = 0;
-    team->fn(&(struct lane){index, team->n_lanes, team}, team->context);
+    team->fn(&(struct lane){.index = index, .count = team->n_lanes, .team = team}, team->context);
 }
 
 static bool has_run(const void *context) {
@@ -322,7 +331,7 @@ void team_run(struct team *team, team_fn fn, void *context) {
     ASSERT(team);
     ASSERT(fn);
     if (team->n_lanes == 1) {
-        fn(&(struct lane){0, 1, team}, context);
+        fn(&(struct lane){.count = 1, .team = team}, context);
         return;
     }
     // Each run restores the caller's own affinity; otherwise every thread that the caller starts

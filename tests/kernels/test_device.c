@@ -7,6 +7,7 @@
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cpu/device/table.h"
 #include "kernels/device.h"
+#include "kernels/op_command.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/open_device.h"
 #include "tests/sim/sim_device.h"
@@ -339,7 +340,7 @@ static void test_ops_compute(void **state) {
     for (int i = 0; i < N; i++) gate[i] = (float)(i - N / 2) / 300, up[i] = (float)(i % 17);
     struct cpu_table table;
     cpu_table_ref(&table);
-    table.swiglu(&(struct lane){0, 1, NULL},
+    table.swiglu(&(struct lane){.count = 1},
                  &(struct swiglu_args){expected, gate, up, NULL, 1, N, N, N, GLU_SILU, 0});
     for (int kind = 0; kind < N_KINDS; kind++) {
         struct device *d = open_kind(kind);
@@ -482,6 +483,57 @@ static void test_levels_that_pay(void **state) {
     assert_string_equal(table.matmul_path[WEIGHT_IQ2_S], "vbmi");
 }
 
+// A lane's share of a matrix begins with the row behind those of the lanes before it; a matrix that
+// several groups of tokens pass has no such place, nor has the definition.
+static void test_first_weights(void **state) {
+    (void)state;
+    struct cpu_table table;
+    const char *weight = (const char *)(uintptr_t)4096;
+    struct op_command c = {.op = OP_matmul, .weight = WEIGHT_Q8_0};
+    c.args.matmul = (struct matmul_args){
+        .weight = weight, .n_tokens = 1, .n_cols = 2048, .row_first = 64, .row_count = 4096};
+    const int64_t row_bytes = 2048 / 32 * 34;
+    cpu_table_init(&table, cpu_best_isa());
+    for (int32_t i = 0; i < 4; i++) {
+        const struct lane lane = {.index = i, .count = 4};
+        assert_ptr_equal(cpu_first_weight(&table, &lane, &c), weight + (64 + 1024 * i) * row_bytes);
+    }
+    c.args.matmul.n_tokens = 4096;
+    assert_null(cpu_first_weight(&table, &(struct lane){.count = 4}, &c));
+    cpu_table_init(&table, ISA_REF);
+    c.args.matmul.n_tokens = 1;
+    assert_null(cpu_first_weight(&table, &(struct lane){.count = 4}, &c));
+}
+
+// The second and the last of four experts are used, in slots 2 and 0; three lanes share their 48
+// tiles in fourteenths.
+static void test_first_weights_of_experts(void **state) {
+    (void)state;
+    static const int32_t SLOTS[] = {1, 2, 3, 0}, STARTS[] = {0, 0, 1, 1, 2}, ORDER[] = {0, 1};
+    struct cpu_table table;
+    const char *weight = (const char *)(uintptr_t)4096;
+    struct op_command c = {.op = OP_matmul_experts, .weight = WEIGHT_Q8_0};
+    c.args.matmul_experts = (struct matmul_experts_args){.weight = weight,
+                                                         .slots = SLOTS,
+                                                         .starts = STARTS,
+                                                         .order = ORDER,
+                                                         .slot_bytes = 1 << 20,
+                                                         .n_tokens = 1,
+                                                         .n_used = 2,
+                                                         .n_experts = 4,
+                                                         .n_cols = 2048,
+                                                         .n_rows = 768,
+                                                         .row_first = 192,
+                                                         .row_count = 384};
+    const int64_t row_bytes = 2048 / 32 * 34;
+    cpu_table_init(&table, cpu_best_isa());
+    const struct lane lanes[] = {{.count = 3}, {.index = 1, .count = 3}, {.index = 2, .count = 3}};
+    assert_ptr_equal(cpu_first_weight(&table, &lanes[0], &c), weight + (2 << 20) + 192 * row_bytes);
+    assert_ptr_equal(cpu_first_weight(&table, &lanes[1], &c),
+                     weight + (2 << 20) + (192 + 224) * row_bytes);
+    assert_ptr_equal(cpu_first_weight(&table, &lanes[2], &c), weight + (192 + 128) * row_bytes);
+}
+
 // The bits that Linux reports of an ARM processor decide on its levels; x86 has none of them.
 static void test_levels_of_arm(void **state) {
     (void)state;
@@ -530,6 +582,8 @@ int main(void) {
         cmocka_unit_test(test_cpu_info),
         cmocka_unit_test(test_isa_beyond_the_cpu),
         cmocka_unit_test(test_levels_that_pay),
+        cmocka_unit_test(test_first_weights),
+        cmocka_unit_test(test_first_weights_of_experts),
         cmocka_unit_test(test_levels_of_arm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -412,7 +412,7 @@ static enum status run_op(struct sim_stream *s, const struct command *c, struct 
     }
     if (status == OK && sim->timed) rated_ns = sim_timed_ns(&sim->spec, &op);
     if (status == OK && !(sim->timed && sim_stand_in(&op)))
-        cpu_run_op(&sim->table, &(struct lane){0, 1, NULL}, &op);
+        cpu_run_op(&sim->table, &(struct lane){.count = 1}, &op);
     s->time_ns = (sim->timed ? s->time_ns + rated_ns : clock_ns()) + sim->spec.op_us * 1000;
     if (!sim->timed && sim->spec.op_us) sleep_until(s->time_ns);
     unpin(sim, &pins);

@@ -104,7 +104,8 @@ INLINE void tile_of(const struct matmul_args *a, int64_t index, const struct mat
                             const struct matmul_tokens *tokens) {       \
         tile_of(a, index, tokens, WEIGHT_##NAME);                       \
     }                                                                   \
-    MATMUL_OPS(name, {tile_##name, TILE_ROWS, MATMUL_TOKENS_MAX, NULL, ACT_SUM, 0, 1})
+    MATMUL_OPS(name,                                                    \
+               {tile_##name, TILE_ROWS, MATMUL_TOKENS_MAX, NULL, ACT_SUM, 0, 1, WEIGHT_##NAME})
 #define DEFINE_FLOATS                 DEFINE_HALVES
 #define WEIGHT(NAME, name, KIND, ...) DEFINE_##KIND(NAME, name)
 #include "kernels/weights.def"

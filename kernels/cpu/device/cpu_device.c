@@ -176,18 +176,43 @@ static void run_alone(struct cpu_stream *s, struct command *c) {
     }
 }
 
+static bool multiplies(const struct command *c) {
+    return c->kind == COMMAND_OP && (c->op.op == OP_matmul || c->op.op == OP_matmul_experts);
+}
+
+// Where a lane goes on reading weights after command i, a matmul; NULL: unknown. Which experts come
+// is only asked beside a matmul of experts, at whose end all lanes meet: until then nobody writes
+// the lists of a later route.
+static const void *next_weight(const struct cpu_stream *s, const struct lane *lane, int32_t i) {
+    const struct cpu_device *cpu = (const struct cpu_device *)s->base.device;
+    const enum op_id op = s->commands[i].op.op;
+    while (++i < s->n_commands && !multiplies(&s->commands[i])) {
+        if (s->commands[i].kind == COMMAND_OP && s->commands[i].op.op == OP_route) return NULL;
+    }
+    if (i == s->n_commands) return NULL;
+    const struct op_command *next = &s->commands[i].op;
+    if (next->op == OP_matmul_experts && op != OP_matmul_experts) return NULL;
+    return cpu_first_weight(&cpu->table, lane, next);
+}
+
+static void run_op(const struct cpu_stream *s, const struct lane *lane, int32_t i) {
+    const struct cpu_device *cpu = (const struct cpu_device *)s->base.device;
+    struct lane own = *lane;
+    if (multiplies(&s->commands[i])) own.next_weight = next_weight(s, lane, i);
+    cpu_run_op(&cpu->table, &own, &s->commands[i].op);
+}
+
 // Walks through the list as one lane. After a failed wait only events are still recorded, so that
 // nobody waits for them in vain. The failure is read only after a barrier that follows the last
 // wait.
 static void run_list(const struct lane *lane, void *context) {
     struct cpu_stream *s = context;
-    const struct cpu_device *cpu = (const struct cpu_device *)s->base.device;
     for (int32_t i = 0; i < s->n_commands; i++) {
         struct command *c = &s->commands[i];
         if (c->kind != COMMAND_OP && c->kind != COMMAND_COPY) {
             if (lane->index == 0) run_alone(s, c);
         } else if (s->base.failure.status == OK) {
-            if (c->kind == COMMAND_OP) cpu_run_op(&cpu->table, lane, &c->op);
+            if (c->kind == COMMAND_OP) run_op(s, lane, i);
             if (c->kind == COMMAND_COPY) run_copy(lane, &c->copy);
         }
         // No lane reads what a record writes, and the end of the run is a barrier too.

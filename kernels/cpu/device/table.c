@@ -7,6 +7,7 @@
 #include "kernels/cpu/device/table.h"
 
 #include "kernels/cpu/arm/arm.h"
+#include "kernels/cpu/matmul_work.h"
 #include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/x86.h"
 #include "kernels/op_command.h"
@@ -58,6 +59,14 @@ enum status cpu_table_open(struct cpu_table *table, enum cpu_isa isa, struct err
     }
     cpu_table_init(table, isa);
     return OK;
+}
+
+const void *cpu_first_weight(const struct cpu_table *table, const struct lane *lane,
+                             const struct op_command *command) {
+    const struct matmul_kernel *kernel = table->matmul_kernel[command->weight];
+    if (!kernel) return NULL;
+    if (command->op == OP_matmul) return matmul_first_weight(lane, &command->args.matmul, kernel);
+    return matmul_experts_first_weight(lane, &command->args.matmul_experts, kernel);
 }
 
 void cpu_run_op(const struct cpu_table *table, const struct lane *lane,

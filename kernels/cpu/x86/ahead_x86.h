@@ -7,7 +7,7 @@
 #ifndef TANDEM_KERNELS_CPU_X86_AHEAD_X86_H
 #define TANDEM_KERNELS_CPU_X86_AHEAD_X86_H
 
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/matmul_work.h"
 #include "kernels/cpu/x86/wide_x86.h"
 
 #include <immintrin.h>
@@ -25,15 +25,14 @@ struct ahead {
     int64_t due; // bytes to prefetch, less than a line
 };
 
-// From the place of a tile of n_rows rows. Behind the range of rows of an expert come those of
-// next, which lies elsewhere.
+// From the place of a tile of n_rows rows.
 INLINE struct ahead ahead_of(const struct matmul_args *a, const void *tile, int64_t row_bytes,
-                             int n_rows, const void *next) {
-    const int64_t tile_bytes = n_rows * row_bytes, range_bytes = a->row_count * row_bytes;
+                             int n_rows, struct sequel after) {
+    const int64_t tile_bytes = n_rows * row_bytes, end = after.row * row_bytes;
     const int64_t tiles = (AHEAD_BYTES + tile_bytes - 1) / tile_bytes;
     const int64_t at = (const char *)tile - (const char *)a->weight + tiles * tile_bytes;
-    const bool beyond = next && at >= a->row_first * row_bytes + range_bytes;
-    return (struct ahead){.at = beyond ? (const char *)next + at - range_bytes
+    const bool beyond = after.weight && at >= end;
+    return (struct ahead){.at = beyond ? (const char *)after.weight + at - end
                                        : (const char *)a->weight + at};
 }
 

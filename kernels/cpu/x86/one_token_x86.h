@@ -71,7 +71,7 @@ INLINE vecf strips_token(const struct matmul_args *a, const struct tile *tile, c
     const struct act_head *act = (const struct act_head *)(const void *)(x + a->n_cols);
     const char *next = (const char *)tile->rows.group[0] + tile_bytes;
     const char *far =
-        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->next).at;
+        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->after).at;
     vecf acc = V(setzero_ps)();
     veci pairs[8];
     for (int64_t b = 0; b < n_blocks; b++, next += step_bytes, far += step_bytes) {
@@ -119,7 +119,7 @@ INLINE vecf digits_token(const struct matmul_args *a, const struct tile *tile, c
     const struct act_head *act = (const struct act_head *)(const void *)(x + a->n_cols);
     const char *next = (const char *)tile->rows.group[0] + tile_bytes;
     const char *far =
-        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->next).at;
+        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->after).at;
     vecf acc = V(setzero_ps)();
     for (int64_t b = 0; b < n_blocks; b++, next += step_bytes, far += step_bytes) {
         veci many[8], fewer[4], tail[4];
@@ -454,7 +454,7 @@ INLINE void quads_tokens(const struct matmul_args *a, const struct tile *tile, c
     const int64_t total = a->n_cols / ACT_COLS;
     struct rows rows = tile->rows;
     struct ahead ahead =
-        ahead_of(a, rows.group[0], total / f.block_panels * f.block_bytes, ROWS, tile->next);
+        ahead_of(a, rows.group[0], total / f.block_panels * f.block_bytes, ROWS, tile->after);
     const int64_t step_bytes = STEP_BLOCKS * f.block_bytes / f.block_panels;
     struct quad quad = {.stride = rows.stride,
                         .three_strides = 3 * rows.stride,

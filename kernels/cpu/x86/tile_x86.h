@@ -263,7 +263,7 @@ struct tile {
     struct rows rows;
     int32_t row;             // row of lane 0
     int32_t first, n_stored; // lanes to store
-    const void *next;        // see struct matmul_tokens
+    struct sequel after;     // see struct matmul_tokens
 };
 
 INLINE struct tile tile_at(const struct matmul_args *a, int64_t row_bytes, int64_t index) {
@@ -296,7 +296,7 @@ INLINE void panels_tokens(const struct matmul_args *a, const struct tile *tile,
                           const void *const *x, struct format f, int n, vecf *acc) {
     const int64_t n_blocks = a->n_cols / (ACT_COLS * f.block_panels);
     struct ahead ahead =
-        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->next);
+        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->after);
     struct acts acts = {.heads_at = a->n_cols};
     UNROLL for (int t = 0; t < n; t++) acts.rows[t] = x[t];
     UNROLL for (int t = 0; t < n; t++) acc[t] = V(setzero_ps)();
