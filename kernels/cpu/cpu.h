@@ -51,9 +51,9 @@ static inline int32_t lane_of_item(const struct lane *lane, int64_t place, int64
     return (int32_t)((2 * place + cost) * lane->count / (2 * total));
 }
 
-// The next portion of a lane's share of n items, of which so many are left: for itself a part that
-// is soon done, however slow it is; for another of count lanes, whose own share is done, a third of
-// what that one would get if all shared the rest. In multiples of grain.
+// The next portion of a share of so many items, of which left are left. Its own lane takes a part
+// that is soon done, however slow the lane is; another of count lanes, whose own share is done, a
+// third of what each would get of the rest. In multiples of grain.
 enum { PORTIONS = 24 }; // of a lane's own share
 static inline int64_t lane_portion(int64_t share, int64_t left, int32_t count, bool own,
                                    int64_t grain) {
