@@ -1,10 +1,12 @@
-/* quantize.c: the formats of 32 elements and plain halves. See quantize.h. */
+/* quantize.c: the formats of 32 elements and those of single floats. See quantize.h. */
 #include "kernels/cpu/quantize.h"
 
 #include "base/err.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/quantize_fit.h"
 #include "kernels/cpu/quantize_k.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -23,11 +25,6 @@ static void pack_fifth_bits(const int32_t q[BLOCK], uint8_t *out) {
     uint32_t bits = 0;
     for (int i = 0; i < BLOCK; i++) bits |= (uint32_t)(q[i] >> 4 & 1) << i;
     memcpy(out, &bits, sizeof bits);
-}
-
-static void f16_block(const float *x, const float *importance, uint8_t *out) {
-    (void)importance;
-    (void)fit_half(out, *x);
 }
 
 static void q8_0_block(const float *x, const float *importance, uint8_t *out) {
@@ -129,13 +126,12 @@ static void mxfp4_block(const float *x, const float *importance, uint8_t *out) {
     pack_nibbles(best, out + 1);
 }
 
-// ---- Rows ---------------------------------------------------------------------------------------
+// ---- Rows of blocks -----------------------------------------------------------------------------
 
 typedef void (*block_fn)(const float *x, const float *importance, uint8_t *out);
 
 static block_fn find_block(enum dtype type) {
     switch (type) {
-    case DTYPE_F16: return f16_block;
     case DTYPE_Q8_0: return q8_0_block;
     case DTYPE_Q4_0: return q4_0_block;
     case DTYPE_Q4_1: return q4_1_block;
@@ -150,12 +146,58 @@ static block_fn find_block(enum dtype type) {
     }
 }
 
-bool quantize_knows(enum dtype type) { return find_block(type) != NULL; }
+// ---- Rows of floats -----------------------------------------------------------------------------
+
+typedef void (*floats_fn)(const float *x, uint8_t *out, int64_t n);
+
+static void f32_row(const float *x, uint8_t *out, int64_t n) {
+    memcpy(out, x, (size_t)n * sizeof *x);
+}
+
+static void f16_row(const float *x, uint8_t *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const uint16_t half = float_to_half(x[i]);
+        memcpy(out + 2 * i, &half, sizeof half);
+    }
+}
+
+// The upper half of the float; a tie goes to the even neighbour.
+static void bf16_row(const float *x, uint8_t *out, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        const uint16_t upper = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        memcpy(out + 2 * i, &upper, sizeof upper);
+    }
+}
+
+static floats_fn find_floats(enum dtype type) {
+    switch (type) {
+    case DTYPE_F32: return f32_row;
+    case DTYPE_F16: return f16_row;
+    case DTYPE_BF16: return bf16_row;
+    default: return NULL;
+    }
+}
+
+// ---- All types ----------------------------------------------------------------------------------
+
+bool quantize_knows(enum dtype type) { return find_block(type) || find_floats(type); }
+
+float quantize_most(enum dtype type) {
+    if (type == DTYPE_F32) return FLT_MAX;
+    return type == DTYPE_BF16 ? 0x1.fep127F : 65504;
+}
 
 void quantize_row(enum dtype type, const float *x, const float *importance, uint8_t *out,
                   int64_t n) {
     const struct dtype_info *info = dtype_find((uint32_t)type);
     const block_fn block = find_block(type);
+    const floats_fn floats = find_floats(type);
+    if (floats) {
+        floats(x, out, n);
+        return;
+    }
     ASSERT(block);
     ASSERT(n % info->block_elements == 0);
     for (int64_t i = 0; i < n; i += info->block_elements, out += info->block_bytes)

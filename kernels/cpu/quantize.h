@@ -11,14 +11,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// The largest magnitude of an element: all formats store scales in half precision.
-#define QUANTIZE_MOST 65504.0F
-
 // True if rows can become this type.
 bool quantize_knows(enum dtype type);
 
+// The largest magnitude of an element: blocks store their scales in half precision.
+float quantize_most(enum dtype type);
+
 // Fills out with the blocks of x[n], where n is a multiple of the type's block and every element is
-// a number of at most QUANTIZE_MOST. importance[n], which may be NULL, says how much the square of
+// a number of at most quantize_most. importance[n], which may be NULL, says how much the square of
 // an element's error counts; it is 0 or more.
 void quantize_row(enum dtype type, const float *x, const float *importance, uint8_t *out,
                   int64_t n);

@@ -85,12 +85,13 @@ static const struct command_words commands[COMMAND_COUNT] = {
                             "left out. llama-perplexity has another rule,\nwhose numbers are "
                             "lower: --second-half goes by it.\n",
                             "-m model.gguf -f text.txt -c 512"},
-    [COMMAND_QUANTIZE] = {"quantize", "FILE OUT TYPE", "writes a model with smaller types",
-                          "FILE holds F32, F16 or BF16, for MXFP4_MOE also experts in MXFP4. TYPE "
-                          "names a mixture of types, as\nllama-quantize makes it: Q4_K_M, Q5_K_M, "
-                          "Q6_K, Q8_0 ... OUT appears when it is whole; a file is\nnever "
-                          "overwritten.\n",
-                          "model-f16.gguf model-q4.gguf Q4_K_M"},
+    [COMMAND_QUANTIZE] =
+        {"quantize", "FILE OUT TYPE", "writes a model with smaller types",
+         "FILE holds F32, F16 or BF16, for MXFP4_MOE also experts in MXFP4, for "
+         "COPY anything. TYPE names a\nmixture of types, as llama-quantize makes "
+         "it: Q4_K_M, Q5_K_M, Q6_K, Q8_0 ... OUT appears when\nit is whole; a file "
+         "is never overwritten.\n",
+         "model-f16.gguf model-q4.gguf Q4_K_M"},
     [COMMAND_PULL] = {"pull", "ORG/REPO[:QUANT]", "fetches a model from huggingface.co",
                       "Says first where it would run here, and how fast. What was fetched is kept "
                       "when the connection\nbreaks or Ctrl-C stops it, and the same command goes "

@@ -6,6 +6,8 @@
 #include <strings.h>
 
 enum file_type { // numbers of general.file_type
+    FILE_F32 = 0,
+    FILE_F16 = 1,
     FILE_Q4_0 = 2,
     FILE_Q4_1 = 3,
     FILE_Q8_0 = 7,
@@ -19,10 +21,13 @@ enum file_type { // numbers of general.file_type
     FILE_Q5_K_S = 16,
     FILE_Q5_K_M = 17,
     FILE_Q6_K = 18,
+    FILE_BF16 = 32,
     FILE_MXFP4 = 38,
 };
 
 static const struct mixture mixtures[] = {
+    {"F32", FILE_F32, DTYPE_F32},           {"BF16", FILE_BF16, DTYPE_BF16},
+    {"F16", FILE_F16, DTYPE_F16},           {"COPY", FILE_F32, DTYPE_COUNT},
     {"Q8_0", FILE_Q8_0, DTYPE_Q8_0},        {"Q6_K", FILE_Q6_K, DTYPE_Q6_K},
     {"Q5_K_M", FILE_Q5_K_M, DTYPE_Q5_K},    {"Q5_K_S", FILE_Q5_K_S, DTYPE_Q5_K},
     {"Q5_1", FILE_Q5_1, DTYPE_Q5_1},        {"Q5_0", FILE_Q5_0, DTYPE_Q5_0},
@@ -42,7 +47,7 @@ static bool is_name_of(const struct mixture *m, const char *name) {
 }
 
 enum status mixture_find(const struct mixture **out, const char *name, struct err *e) {
-    char known[160] = "";
+    char known[sizeof e->expected] = "";
     for (int i = 0; i < N_MIXTURES; i++) {
         *out = &mixtures[i];
         if (is_name_of(&mixtures[i], name)) return OK;
@@ -52,6 +57,8 @@ enum status mixture_find(const struct mixture **out, const char *name, struct er
     err_expected(e, "%s", known);
     return err_actual(e, "'%.40s'", name);
 }
+
+bool mixture_copies(const struct mixture *m) { return m->base == DTYPE_COUNT; }
 
 // ---- Names of tensors ---------------------------------------------------------------------------
 
@@ -227,11 +234,16 @@ static uint64_t rank_of(const struct gguf *g, enum role role, const struct gguf_
     return rank;
 }
 
+static bool is_plain(enum dtype type) {
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
+}
+
 static enum dtype choose(const struct mixture *m, const struct facts *f, const struct gguf *g,
                          const struct gguf_tensor *t) {
     const enum role role = role_of(t);
     const int64_t layer = layer_of(t);
     uint64_t n;
+    if (is_plain(m->base)) return m->base;
     if (role == ROLE_OUTPUT || (role == ROLE_EMBEDDING && f->tied))
         return output_type(f, m->base, t->ne[0]);
     if (f->file == FILE_MXFP4) return t->ne[2] > 1 ? DTYPE_MXFP4 : DTYPE_Q8_0;
@@ -291,10 +303,6 @@ static enum status read_facts(struct facts *f, const struct gguf *g, struct err 
     return read_sharing(f, g, architecture, e);
 }
 
-static bool is_plain(enum dtype type) {
-    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
-}
-
 // A matrix that has its type already, as experts of a source in MXFP4 do, needs no better source.
 static enum status check_source(const struct gguf_tensor *t, enum dtype type, struct err *e) {
     if (t->type == type || is_plain(t->type)) return OK;
@@ -314,7 +322,7 @@ enum status mixture_choose(const struct mixture *m, const struct gguf *g, bool h
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         const struct gguf_tensor *t = &g->tensors[i];
         types[i] = t->type;
-        if (is_kept(t)) continue;
+        if (mixture_copies(m) || is_kept(t)) continue;
         types[i] = fitting_type(choose(m, &facts, g, t), t->ne[0]);
         if (check_source(t, types[i], e)) return e->status;
     }

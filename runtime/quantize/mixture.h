@@ -12,11 +12,14 @@
 struct mixture {
     const char *name;
     uint32_t file_type; // general.file_type
-    enum dtype base;    // of most matrices
+    enum dtype base;    // of most matrices; DTYPE_COUNT: every tensor stays as it is
 };
 
 // ERR_USAGE lists the names; small letters are known too.
 enum status mixture_find(const struct mixture **out, const char *name, struct err *e);
+
+// True if it is COPY: no tensor changes, nor what the file says of its types.
+bool mixture_copies(const struct mixture *m);
 
 // Fills types[g->n_tensors]; a tensor that stays as it is gets its own type. has_importance: there
 // is a matrix of importance. ERR_FORMAT for keys of the model that are no numbers,

@@ -45,9 +45,9 @@ struct row_work {
     uint64_t *bad; // [n_lanes]: the first row that holds no usable number, or UINT64_MAX
 };
 
-static bool usable(const float *row, uint64_t n) {
+static bool usable(const float *row, uint64_t n, float most) {
     for (uint64_t i = 0; i < n; i++)
-        if (!(fabsf(row[i]) <= QUANTIZE_MOST)) return false;
+        if (!(fabsf(row[i]) <= most)) return false;
     return true;
 }
 
@@ -66,7 +66,7 @@ static void quantize_lane(const struct lane *lane, void *context) {
     for (int64_t i = first; i < last; i++) {
         const uint64_t number = w->first + (uint64_t)i;
         dequantize_row(w->from, w->tensor->data + number * w->source_bytes, row, n);
-        if (!usable(row, (uint64_t)n)) {
+        if (!usable(row, (uint64_t)n, quantize_most(w->to))) {
             w->bad[lane->index] = number;
             return;
         }
@@ -80,7 +80,7 @@ static enum status check_rows(const struct job *j, const struct row_work *w, str
         if (w->bad[i] == UINT64_MAX) continue;
         err_set(e, ERR_FORMAT, "tensor %.*s, row %llu: an element is no number, or too large",
                 (int)w->tensor->name.length, w->tensor->name.bytes, (unsigned long long)w->bad[i]);
-        return err_expected(e, "magnitudes up to %g", (double)QUANTIZE_MOST);
+        return err_expected(e, "magnitudes up to %g", (double)quantize_most(w->to));
     }
     return OK;
 }
@@ -98,6 +98,7 @@ static enum status copy_tensor(struct job *j, const struct gguf_tensor *t, struc
     for (uint64_t at = 0, n; at < t->size_bytes; at += n) {
         n = t->size_bytes - at < WRITE_BYTES ? t->size_bytes - at : WRITE_BYTES;
         if (new_file_write(&j->target, t->data + at, n, e) || tell(j, n, e)) return e->status;
+        file_forget(&j->gguf.parts[t->part], t->file_offset + at, n);
     }
     return OK;
 }
@@ -147,9 +148,8 @@ static bool key_is(const struct gguf_value *value, const char *key) {
 }
 
 // Keys that the new file has with other values, or, being whole, not at all.
-static bool is_replaced(const struct gguf_value *value) {
-    static const char *const keys[] = {"general.file_type",
-                                       "general.quantization_version",
+static bool is_replaced(const struct mixture *mixture, const struct gguf_value *value) {
+    static const char *const keys[] = {"general.quantization_version",
                                        "split.no",
                                        "split.count",
                                        "split.tensors.count",
@@ -159,7 +159,7 @@ static bool is_replaced(const struct gguf_value *value) {
                                        "quantize.imatrix.chunks_count"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (key_is(value, keys[i])) return true;
-    return false;
+    return key_is(value, "general.file_type") && !mixture_copies(mixture);
 }
 
 static uint64_t target_bytes(const struct job *j, uint32_t i) {
@@ -180,8 +180,8 @@ static enum status make_head(struct job *j, struct gguf_head *h, struct err *e) 
     uint64_t offset = 0;
     gguf_head_open(h);
     for (uint32_t i = 0; i < j->gguf.n_values; i++)
-        if (!is_replaced(&j->gguf.values[i])) gguf_head_value(h, &j->gguf.values[i]);
-    gguf_head_u32(h, "general.file_type", o->mixture->file_type);
+        if (!is_replaced(o->mixture, &j->gguf.values[i])) gguf_head_value(h, &j->gguf.values[i]);
+    if (!mixture_copies(o->mixture)) gguf_head_u32(h, "general.file_type", o->mixture->file_type);
     gguf_head_u32(h, "general.quantization_version", QUANTIZATION_VERSION);
     if (o->importance) add_importance(h, o->importance, &j->importance);
     for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {

@@ -25,7 +25,7 @@ struct quantize_result {
 };
 
 // ERR_FILE also if target exists or the disk is full; ERR_FORMAT, ERR_UNSUPPORTED for the source or
-// the importance, also for an element that is no number below 65504; ERR_MEMORY, ERR_CANCELLED. On
+// the importance, also for an element that its new type cannot hold; ERR_MEMORY, ERR_CANCELLED. On
 // failure no file is left.
 enum status quantize_file(const struct quantize_options *options, struct quantize_result *result,
                           struct err *e);

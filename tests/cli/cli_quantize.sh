@@ -36,7 +36,7 @@ check quantize_tiny_models $?
 # of all, since some tokens go to others: the limits are twice what was measured.
 for model in dense experts; do
     logits "$work/$model.gguf" "$work/$model.f32"
-    for row in 'Q8_0 1e-3 6e-3' 'Q6_K 1e-3 6e-3' 'Q5_K_M 3e-2 7e-2' 'Q5_K_S 3e-2 7e-2' \
+    for row in 'F32 0 0' 'F16 1e-5 1e-5' 'BF16 1e-4 1e-3' 'Q8_0 1e-3 6e-3' 'Q6_K 1e-3 6e-3' 'Q5_K_M 3e-2 7e-2' 'Q5_K_S 3e-2 7e-2' \
         'Q5_1 3e-2 7e-2' 'Q5_0 4e-2 1e-1' 'Q4_K_M 4e-2 1e-1' 'Q4_K_S 4e-2 1e-1' 'Q4_1 1e-1 3e-1' \
         'Q4_0 1.5e-1 3e-1' 'Q3_K_L 1e-1 3e-1' 'Q3_K_M 1e-1 3e-1' 'Q3_K_S 1e-1 3e-1' 'MXFP4_MOE 1e-3 1.5e-1'; do
         # shellcheck disable=SC2086
@@ -70,6 +70,9 @@ check quantize_mxfp4_experts_stay $? "$(cat "$work/log")"
 fails quantize_mxfp4_experts_name_the_type 1 'MXFP4_MOE' "$TANDEM" quantize $oss "$work/new" Q4_K_M
 
 parts=tests/golden/tiny/split-00001-of-00003.gguf
+"$TANDEM" quantize -q $parts "$work/joined.gguf" COPY && logits $parts "$work/parts.f32" &&
+    logits "$work/joined.gguf" "$work/joined.f32" && cmp "$work/parts.f32" "$work/joined.f32"
+check quantize_copy_joins_parts $?
 fails quantize_split_is_read 1 'quantised already' "$TANDEM" quantize "$parts" "$work/new" Q8_0
 fails quantize_refuses_quantised 1 'quantised already' "$TANDEM" quantize "$MODEL" "$work/new" Q4_0
 fails quantize_refuses_to_overwrite 1 'exists' \

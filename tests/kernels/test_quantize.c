@@ -205,11 +205,24 @@ static void halves_are_rounded(void **state) {
     for (int i = 0; i < 4; i++) assert_true(again[i] == half_to_float(float_to_half(x[i])));
 }
 
+// Exactly halfway between two numbers, one with an even last bit is taken.
+static void upper_halves_are_rounded(void **state) {
+    (void)state;
+    static const float x[] = {1, -3, 0x1.01p0F, 0x1.03p0F, 0x1.0101p0F, 0x1.fep127F, 0x1p-140F};
+    static const float rounded[] = {1, -3, 1, 0x1.04p0F, 0x1.02p0F, 0x1.fep127F, 0};
+    float again[7];
+    round_trip(DTYPE_BF16, x, NULL, 7, again);
+    for (int i = 0; i < 7; i++) assert_true(again[i] == rounded[i]);
+    round_trip(DTYPE_F32, x, NULL, 7, again);
+    assert_memory_equal(again, x, sizeof x);
+    assert_true(quantize_most(DTYPE_BF16) == 0x1.fep127F && quantize_most(DTYPE_Q8_0) == 65504);
+}
+
 static void only_these_types_are_known(void **state) {
     (void)state;
     for (int t = 0; t < N_TYPES; t++) assert_true(quantize_knows(types[t]));
-    assert_true(quantize_knows(DTYPE_F16));
-    assert_false(quantize_knows(DTYPE_F32));
+    assert_true(quantize_knows(DTYPE_F16) && quantize_knows(DTYPE_BF16));
+    assert_true(quantize_knows(DTYPE_F32));
     assert_false(quantize_knows(DTYPE_Q2_K));
 }
 
@@ -230,6 +243,7 @@ int main(void) {
         cmocka_unit_test(odd_blocks_come_back),
         cmocka_unit_test(one_large_element_keeps_its_value),
         cmocka_unit_test(halves_are_rounded),
+        cmocka_unit_test(upper_halves_are_rounded),
         cmocka_unit_test(only_these_types_are_known),
         cmocka_unit_test(nearest_number_goes_to_even),
     };

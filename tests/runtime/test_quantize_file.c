@@ -283,6 +283,59 @@ static void keys_stay_and_the_type_is_told(void **state) {
     gguf_close(&after);
 }
 
+// One type for all matrices but those that always stay; what is too large for halves is not for
+// others.
+static void floats_become_other_floats(void **state) {
+    const struct paths *p = *state;
+    static const struct {
+        const char *name;
+        enum dtype type;
+        uint64_t number;
+    } rows[] = {{"F32", DTYPE_F32, 0}, {"F16", DTYPE_F16, 1}, {"BF16", DTYPE_BF16, 32}};
+    for (int i = 0; i < 3; i++) {
+        struct gguf g;
+        struct err e;
+        uint64_t number = 99;
+        write_model(p->source, 4, true);
+        must_quantize(p, rows[i].name, NULL, &g);
+        assert_type(&g, "token_embd.weight", rows[i].type);
+        assert_type(&g, "very_odd.weight", rows[i].type);
+        assert_layer(&g, 3, "ffn_down_exps", rows[i].type);
+        assert_layer(&g, 3, "ffn_gate_inp", DTYPE_F32);
+        assert_int_equal(gguf_read_u64(&g, "general.file_type", 0, 99, &number, &e), OK);
+        assert_int_equal(number, rows[i].number);
+        gguf_close(&g);
+    }
+}
+
+static void copies_keep_every_byte(void **state) {
+    const struct paths *p = *state;
+    struct gguf before, after;
+    struct quantize_result result;
+    struct err e;
+    uint64_t number = 0;
+    char quantised[PATH_BYTES];
+    write_model(p->source, 1, false);
+    must_quantize(p, "Q3_K_M", NULL, &before);
+    snprintf(quantised, sizeof quantised, "%s/quantised", p->folder);
+    assert_int_equal(rename(p->target, quantised), 0);
+    struct quantize_options o = {.source = quantised, .target = p->target, .n_threads = 1};
+    assert_int_equal(mixture_find(&o.mixture, "copy", &e), OK);
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    assert_int_equal(result.n_changed, 0);
+    assert_int_equal(gguf_open(&after, p->target, &e), OK);
+    assert_int_equal(gguf_read_u64(&after, "general.file_type", 0, 99, &number, &e), OK);
+    assert_int_equal(number, 12);
+    for (uint32_t i = 0; i < before.n_tensors; i++) {
+        assert_int_equal(before.tensors[i].type, after.tensors[i].type);
+        assert_memory_equal(before.tensors[i].data, after.tensors[i].data,
+                            before.tensors[i].size_bytes);
+    }
+    gguf_close(&before);
+    gguf_close(&after);
+    unlink(quantised);
+}
+
 static void split_files_become_one(void **state) {
     const struct paths *p = *state;
     char parts[2][PATH_BYTES];
@@ -466,6 +519,8 @@ static void unusable_numbers_are_refused(void **state) {
         gguf_build_finish(&b);
         gguf_build_write(&b, p->source);
         gguf_build_close(&b);
+        assert_int_equal(quantize(p, "BF16", NULL, &result, &e), i < 2 ? ERR_FORMAT : OK);
+        assert_int_equal(quantize(p, "F16", NULL, &result, &e), ERR_FORMAT);
         assert_int_equal(quantize(p, "Q4_0", NULL, &result, &e), ERR_FORMAT);
         assert_non_null(strstr(e.what, "attn_q.weight, row 1"));
         assert_int_not_equal(access(p->target, F_OK), 0);
@@ -517,6 +572,8 @@ int main(void) {
         TEST(sizes_of_a_mixture_have_their_rules),
         TEST(values_of_many_query_heads_have_more_bits),
         TEST(keys_stay_and_the_type_is_told),
+        TEST(floats_become_other_floats),
+        TEST(copies_keep_every_byte),
         TEST(split_files_become_one),
         TEST(importance_is_read_in_both_forms),
         TEST(importance_changes_the_rows),
