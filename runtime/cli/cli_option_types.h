@@ -123,6 +123,7 @@ struct cli_options {
     const char *schema, *schema_file;   // as JSON schemas
 
     const char *output, *mixture, *importance; // of quantize; NULL: not given
+    bool requantize;
 
     const char *logits_base; // of perplexity; NULL: not given
     bool second_half, kl_divergence;

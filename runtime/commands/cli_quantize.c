@@ -33,6 +33,7 @@ enum status cli_quantize(struct cli *cli, struct err *e) {
     struct quantize_options options = {.source = o->model,
                                        .target = o->output,
                                        .importance = o->importance,
+                                       .requantize = o->requantize,
                                        .n_threads = o->n_threads,
                                        .progress = cli_progress(cli)};
     struct quantize_result result;

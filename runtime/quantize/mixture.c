@@ -304,27 +304,38 @@ static enum status read_facts(struct facts *f, const struct gguf *g, struct err 
 }
 
 // A matrix that has its type already, as experts of a source in MXFP4 do, needs no better source.
-static enum status check_source(const struct gguf_tensor *t, enum dtype type, struct err *e) {
+static enum status check_source(const struct gguf_tensor *t, enum dtype type, bool requantize,
+                                struct err *e) {
+    enum weight_type readable;
     if (t->type == type || is_plain(t->type)) return OK;
+    if (!dtype_weight(t->type, &readable)) {
+        err_set(e, ERR_UNSUPPORTED, "tensor %.*s: its type cannot be read", (int)t->name.length,
+                t->name.bytes);
+        err_expected(e, "%s", weight_names());
+        return err_actual(e, "%s", dtype_name(t->type));
+    }
+    if (requantize) return OK;
     err_set(e, ERR_UNSUPPORTED, "tensor %.*s is quantised already", (int)t->name.length,
             t->name.bytes);
     err_expected(e, "F32, F16, BF16 or %s", dtype_name(type));
     err_actual(e, "%s", dtype_name(t->type));
     if (t->type == DTYPE_MXFP4 && t->ne[2] > 1)
         return err_fix(e, "use MXFP4_MOE, which keeps experts of this type as they are");
-    return err_fix(e, "begin with the model in full precision");
+    return err_fix(e, "begin with the model in full precision, or accept that errors add up: "
+                      "--allow-requantize");
 }
 
-enum status mixture_choose(const struct mixture *m, const struct gguf *g, bool has_importance,
-                           enum dtype *types, struct err *e) {
-    struct facts facts = {.file = (enum file_type)m->file_type, .has_importance = has_importance};
+enum status mixture_choose(const struct mixture *m, const struct gguf *g,
+                           const struct mixture_terms *terms, enum dtype *types, struct err *e) {
+    struct facts facts = {.file = (enum file_type)m->file_type,
+                          .has_importance = terms->has_importance};
     if (read_facts(&facts, g, e)) return e->status;
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         const struct gguf_tensor *t = &g->tensors[i];
         types[i] = t->type;
         if (mixture_copies(m) || is_kept(t)) continue;
         types[i] = fitting_type(choose(m, &facts, g, t), t->ne[0]);
-        if (check_source(t, types[i], e)) return e->status;
+        if (check_source(t, types[i], terms->requantize, e)) return e->status;
     }
     return OK;
 }

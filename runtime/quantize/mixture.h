@@ -21,10 +21,16 @@ enum status mixture_find(const struct mixture **out, const char *name, struct er
 // True if it is COPY: no tensor changes, nor what the file says of its types.
 bool mixture_copies(const struct mixture *m);
 
-// Fills types[g->n_tensors]; a tensor that stays as it is gets its own type. has_importance: there
-// is a matrix of importance. ERR_FORMAT for keys of the model that are no numbers,
-// ERR_UNSUPPORTED for a matrix that has another quantised type already, ERR_MEMORY.
-enum status mixture_choose(const struct mixture *m, const struct gguf *g, bool has_importance,
-                           enum dtype *types, struct err *e);
+// Facts and wishes beside the mixture and the model that a choice depends on.
+struct mixture_terms {
+    bool has_importance; // there is a matrix of importance
+    bool requantize;     // a quantised matrix may be quantised again
+};
+
+// Fills types[g->n_tensors]; a tensor that stays as it is gets its own type. ERR_FORMAT for keys of
+// the model that are no numbers, ERR_UNSUPPORTED for a matrix that has another quantised type
+// already, ERR_MEMORY.
+enum status mixture_choose(const struct mixture *m, const struct gguf *g,
+                           const struct mixture_terms *terms, enum dtype *types, struct err *e);
 
 #endif

@@ -74,7 +74,18 @@ parts=tests/golden/tiny/split-00001-of-00003.gguf
     logits "$work/joined.gguf" "$work/joined.f32" && cmp "$work/parts.f32" "$work/joined.f32"
 check quantize_copy_joins_parts $?
 fails quantize_split_is_read 1 'quantised already' "$TANDEM" quantize "$parts" "$work/new" Q8_0
-fails quantize_refuses_quantised 1 'quantised already' "$TANDEM" quantize "$MODEL" "$work/new" Q4_0
+fails quantize_refuses_quantised 1 'allow-requantize' "$TANDEM" quantize "$MODEL" "$work/new" Q4_0
+# F32 of a file's blocks means the same, and from Q8_0 hardly anything is lost.
+"$TANDEM" quantize -q --allow-requantize "$work/dense.Q4_K_M.gguf" "$work/again.gguf" F32 &&
+    logits "$work/dense.Q4_K_M.gguf" "$work/before.f32" &&
+    logits "$work/again.gguf" "$work/again.f32" &&
+    detail=$(nmse "$work/before.f32" "$work/again.f32" 1e-10)
+check quantize_blocks_become_floats $? "${detail:-}"
+rm "$work/again.gguf"
+"$TANDEM" quantize -q --allow-requantize "$work/dense.Q8_0.gguf" "$work/again.gguf" Q4_K_M &&
+    logits "$work/again.gguf" "$work/again.f32" &&
+    detail=$(nmse "$work/dense.f32" "$work/again.f32" 4e-2)
+check quantize_again $? "${detail:-}"
 fails quantize_refuses_to_overwrite 1 'exists' \
     "$TANDEM" quantize "$work/dense.gguf" "$work/experts.gguf" Q4_0
 fails quantize_needs_a_type 2 'needs a model' "$TANDEM" quantize "$work/dense.gguf" "$work/new"

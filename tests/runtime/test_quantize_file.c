@@ -527,6 +527,32 @@ static void unusable_numbers_are_refused(void **state) {
     }
 }
 
+static void only_floats_and_blocks_are_read(void **state) {
+    const struct paths *p = *state;
+    static const uint8_t zeros[2 * COLUMNS * 4];
+    static const enum dtype types[] = {DTYPE_I32, DTYPE_Q8_1, DTYPE_Q4_0};
+    for (int i = 0; i < 3; i++) {
+        struct quantize_options o = {
+            .source = p->source, .target = p->target, .requantize = true, .n_threads = 1};
+        struct quantize_result result;
+        struct gguf_build b;
+        struct err e;
+        gguf_build_init(&b);
+        gguf_build_text(&b, "general.architecture", "llama");
+        gguf_build_tensor(&b, "blk.0.attn_q.weight", 2, (const uint64_t[]){COLUMNS, 2}, types[i],
+                          zeros);
+        gguf_build_finish(&b);
+        gguf_build_write(&b, p->source);
+        gguf_build_close(&b);
+        assert_int_equal(mixture_find(&o.mixture, "Q8_0", &e), OK);
+        assert_int_equal(quantize_file(&o, &result, &e), i < 2 ? ERR_UNSUPPORTED : OK);
+        if (i < 2) assert_string_equal(e.actual, dtype_name(types[i]));
+        o.requantize = false;
+        unlink(p->target);
+        assert_int_equal(quantize_file(&o, &result, &e), ERR_UNSUPPORTED);
+    }
+}
+
 static bool stop_halfway(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
     assert_string_equal(what, "quantize");
@@ -579,6 +605,7 @@ int main(void) {
         TEST(importance_changes_the_rows),
         TEST(broken_importance_is_refused),
         TEST(unusable_numbers_are_refused),
+        TEST(only_floats_and_blocks_are_read),
         TEST(stopping_leaves_no_file),
         TEST(refused_allocations_are_errors),
     };
