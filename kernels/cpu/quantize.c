@@ -138,6 +138,7 @@ static block_fn find_block(enum dtype type) {
     case DTYPE_Q5_0: return q5_0_block;
     case DTYPE_Q5_1: return q5_1_block;
     case DTYPE_MXFP4: return mxfp4_block;
+    case DTYPE_Q2_K: return quantize_q2_k;
     case DTYPE_Q3_K: return quantize_q3_k;
     case DTYPE_Q4_K: return quantize_q4_k;
     case DTYPE_Q5_K: return quantize_q5_k;

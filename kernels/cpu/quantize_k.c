@@ -1,47 +1,59 @@
-/* quantize_k.c: the formats of 256 elements: Q3_K, Q4_K, Q5_K, Q6_K. See quantize_k.h and, for
- * the layouts, dequantize.c. */
+/* quantize_k.c: the formats of 256 elements: Q2_K, Q3_K, Q4_K, Q5_K, Q6_K. See quantize_k.h and,
+ * for the layouts, dequantize.c. */
 #include "kernels/cpu/quantize_k.h"
 #include "kernels/cpu/quantize_fit.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 256, GROUP = 32, GROUPS = 8, SMALL_GROUP = 16, SMALL_GROUPS = 16 };
+enum { BLOCK = 256, GROUP = 32, SMALL_GROUP = 16, SMALL_GROUPS = 16 };
 
-// ---- Scales and offsets per 32: Q4_K, Q5_K ------------------------------------------------------
+// ---- Scales and offsets: Q2_K, Q4_K, Q5_K -------------------------------------------------------
 
-// The groups of a block, each d scale q - dmin offset.
-struct lines {
-    float d, dmin;
-    int32_t scales[GROUPS], offsets[GROUPS]; // 0 to 63
+// The groups of a block of a format: elements are 0 to high, scales and offsets 0 to most.
+struct groups {
+    int count, size;
+    int32_t high, most;
 };
 
-// Replaces values[GROUPS], which are 0 or more, by numbers of six bits, in units of the factor that
+static const struct groups GROUPS_Q2 = {SMALL_GROUPS, SMALL_GROUP, 3, 15};
+static const struct groups GROUPS_Q4 = {BLOCK / GROUP, GROUP, 15, 63};
+static const struct groups GROUPS_Q5 = {BLOCK / GROUP, GROUP, 31, 63};
+
+// The numbers of a block's groups, each d scale q - dmin offset.
+struct lines {
+    float d, dmin;
+    int32_t scales[SMALL_GROUPS], offsets[SMALL_GROUPS];
+};
+
+// Replaces values of groups, which are 0 or more, by numbers 0 to most, in units of the factor that
 // it writes and returns.
-static float share_factor(const float *values, const float *weights, int32_t *numbers,
-                          uint8_t *out) {
-    float below[GROUPS]; // fit_scale has the larger range below 0
-    for (int g = 0; g < GROUPS; g++) below[g] = -values[g];
-    const float factor = fit_half(out, fit_scale(below, weights, GROUPS, -63, 0));
-    for (int g = 0; g < GROUPS; g++)
-        numbers[g] = fit_number(values[g] * fit_inverse(factor), 0, 63);
+static float share_factor(const struct groups *groups, const float *values, const float *weights,
+                          int32_t *numbers, uint8_t *out) {
+    float below[SMALL_GROUPS]; // fit_scale has the larger range below 0
+    for (int g = 0; g < groups->count; g++) below[g] = -values[g];
+    const float factor = fit_half(out, fit_scale(below, weights, groups->count, -groups->most, 0));
+    for (int g = 0; g < groups->count; g++)
+        numbers[g] = fit_number(values[g] * fit_inverse(factor), 0, groups->most);
     return factor;
 }
 
 // Fits each group by itself; then the scales and offsets share their two factors.
-static struct lines fit_lines(const float *x, const float *importance, int32_t high, uint8_t *out) {
+static struct lines fit_lines(const struct groups *groups, const float *x, const float *importance,
+                              uint8_t *out) {
     struct lines lines;
-    float scales[GROUPS], offsets[GROUPS], totals[GROUPS] = {0}, weights[GROUP];
-    for (int g = 0; g < GROUPS; g++) {
-        const float *group = x + g * GROUP;
-        fit_weights(group, importance ? importance + g * GROUP : NULL, GROUP, weights);
-        const struct fit_line fit = fit_scale_offset(group, weights, GROUP, high, 0);
+    const int n = groups->size;
+    float scales[SMALL_GROUPS], offsets[SMALL_GROUPS], totals[SMALL_GROUPS] = {0}, weights[GROUP];
+    for (int g = 0; g < groups->count; g++) {
+        const float *group = x + g * n;
+        fit_weights(group, importance ? importance + g * n : NULL, n, weights);
+        const struct fit_line fit = fit_scale_offset(group, weights, n, groups->high, 0);
         scales[g] = fit.scale;
         offsets[g] = -fit.offset;
-        for (int i = 0; i < GROUP; i++) totals[g] += weights[i];
+        for (int i = 0; i < n; i++) totals[g] += weights[i];
     }
-    lines.d = share_factor(scales, totals, lines.scales, out);
-    lines.dmin = share_factor(offsets, totals, lines.offsets, out + 2);
+    lines.d = share_factor(groups, scales, totals, lines.scales, out);
+    lines.dmin = share_factor(groups, offsets, totals, lines.offsets, out + 2);
     return lines;
 }
 
@@ -56,12 +68,13 @@ static void pack_lines(const struct lines *l, uint8_t *out) {
     }
 }
 
-static void number_lines(const float *x, const struct lines *l, int32_t high, uint8_t q[BLOCK]) {
+static void number_lines(const struct groups *groups, const float *x, const struct lines *l,
+                         uint8_t q[BLOCK]) {
     for (int i = 0; i < BLOCK; i++) {
-        const int g = i / GROUP;
+        const int g = i / groups->size;
         const float inverse = fit_inverse(l->d * (float)l->scales[g]);
         const float above = x[i] + l->dmin * (float)l->offsets[g];
-        q[i] = (uint8_t)fit_number(inverse * above, 0, high);
+        q[i] = (uint8_t)fit_number(inverse * above, 0, groups->high);
     }
 }
 
@@ -73,19 +86,34 @@ static void pack_group_nibbles(const uint8_t q[BLOCK], uint8_t *out) {
     }
 }
 
+// Scales in the low four bits and offsets in the high ones; then four quarters of 128 share 32
+// bytes.
+void quantize_q2_k(const float *x, const float *importance, uint8_t *out) {
+    uint8_t q[BLOCK];
+    const struct lines lines = fit_lines(&GROUPS_Q2, x, importance, out + 80);
+    number_lines(&GROUPS_Q2, x, &lines, q);
+    for (int g = 0; g < SMALL_GROUPS; g++)
+        out[g] = (uint8_t)(lines.scales[g] | lines.offsets[g] << 4);
+    for (int i = 0; i < BLOCK / 4; i++) {
+        const uint8_t *quarters = q + i / 32 * 128 + i % 32;
+        out[16 + i] =
+            (uint8_t)(quarters[0] | quarters[32] << 2 | quarters[64] << 4 | quarters[96] << 6);
+    }
+}
+
 void quantize_q4_k(const float *x, const float *importance, uint8_t *out) {
     uint8_t q[BLOCK];
-    const struct lines lines = fit_lines(x, importance, 15, out);
+    const struct lines lines = fit_lines(&GROUPS_Q4, x, importance, out);
     pack_lines(&lines, out + 4);
-    number_lines(x, &lines, 15, q);
+    number_lines(&GROUPS_Q4, x, &lines, q);
     pack_group_nibbles(q, out + 16);
 }
 
 void quantize_q5_k(const float *x, const float *importance, uint8_t *out) {
     uint8_t q[BLOCK];
-    const struct lines lines = fit_lines(x, importance, 31, out);
+    const struct lines lines = fit_lines(&GROUPS_Q5, x, importance, out);
     pack_lines(&lines, out + 4);
-    number_lines(x, &lines, 31, q);
+    number_lines(&GROUPS_Q5, x, &lines, q);
     memset(out + 16, 0, GROUP);
     for (int i = 0; i < BLOCK; i++) out[16 + i % GROUP] |= (uint8_t)((q[i] >> 4) << i / GROUP);
     pack_group_nibbles(q, out + 16 + GROUP);

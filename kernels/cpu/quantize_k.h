@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 // x[256], importance[256] or NULL; out is one block.
+void quantize_q2_k(const float *x, const float *importance, uint8_t *out);
 void quantize_q3_k(const float *x, const float *importance, uint8_t *out);
 void quantize_q4_k(const float *x, const float *importance, uint8_t *out);
 void quantize_q5_k(const float *x, const float *importance, uint8_t *out);

@@ -13,6 +13,7 @@ enum file_type { // numbers of general.file_type
     FILE_Q8_0 = 7,
     FILE_Q5_0 = 8,
     FILE_Q5_1 = 9,
+    FILE_Q2_K = 10,
     FILE_Q3_K_S = 11,
     FILE_Q3_K_M = 12,
     FILE_Q3_K_L = 13,
@@ -21,6 +22,7 @@ enum file_type { // numbers of general.file_type
     FILE_Q5_K_S = 16,
     FILE_Q5_K_M = 17,
     FILE_Q6_K = 18,
+    FILE_Q2_K_S = 21,
     FILE_BF16 = 32,
     FILE_MXFP4 = 38,
 };
@@ -35,6 +37,7 @@ static const struct mixture mixtures[] = {
     {"Q4_1", FILE_Q4_1, DTYPE_Q4_1},        {"Q4_0", FILE_Q4_0, DTYPE_Q4_0},
     {"MXFP4_MOE", FILE_MXFP4, DTYPE_MXFP4}, {"Q3_K_L", FILE_Q3_K_L, DTYPE_Q3_K},
     {"Q3_K_M", FILE_Q3_K_M, DTYPE_Q3_K},    {"Q3_K_S", FILE_Q3_K_S, DTYPE_Q3_K},
+    {"Q2_K", FILE_Q2_K, DTYPE_Q2_K},        {"Q2_K_S", FILE_Q2_K_S, DTYPE_Q2_K},
 };
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
 
@@ -165,6 +168,7 @@ struct facts { // about the model
     uint64_t n_layers, n_experts;
     bool tied;          // no output matrix: the embedding takes its place
     bool shares_values; // by many query heads, so that bits of them cost little
+    bool groups_heads;  // by four and more: the same, in files of few bits
     bool has_importance;
 };
 
@@ -173,7 +177,13 @@ static bool more_bits(uint64_t i, uint64_t n) {
     return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
 }
 
+static bool base_is_q2(const struct facts *f) {
+    return f->file == FILE_Q2_K || f->file == FILE_Q2_K_S;
+}
+
 static enum dtype values_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
+    if (f->file == FILE_Q2_K) type = DTYPE_Q3_K;
+    if (base_is_q2(f) && f->groups_heads) type = DTYPE_Q4_K;
     if (f->file == FILE_Q3_K_L) type = DTYPE_Q5_K;
     if (f->file == FILE_Q3_K_M) type = i < 2 ? DTYPE_Q5_K : DTYPE_Q4_K;
     if ((f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M) && more_bits(i, n)) type = DTYPE_Q6_K;
@@ -183,11 +193,13 @@ static enum dtype values_type(const struct facts *f, enum dtype type, uint64_t i
 }
 
 static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
+    if (f->file == FILE_Q2_K) return DTYPE_Q3_K;
     if (f->file == FILE_Q3_K_L) return DTYPE_Q5_K;
     if (f->file == FILE_Q3_K_M) return i < n / 16 ? DTYPE_Q5_K : DTYPE_Q4_K;
     if (f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M)
         return more_bits(i, n) ? DTYPE_Q6_K : type;
     if (i >= n / 8) return type;
+    if (f->file == FILE_Q2_K_S) return DTYPE_Q4_K;
     if (f->file == FILE_Q4_K_S) return DTYPE_Q5_K;
     // Without an offset a few first layers can go wrong where importance says what matters.
     if (f->file == FILE_Q4_0 && f->has_importance) return DTYPE_Q4_1;
@@ -195,9 +207,11 @@ static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, 
 }
 
 static enum dtype attention_output_type(const struct facts *f, enum dtype type) {
-    const bool few_bits = f->file == FILE_Q3_K_S || f->file == FILE_Q3_K_M ||
-                          f->file == FILE_Q4_K_S || f->file == FILE_Q4_K_M;
+    const bool few_bits = f->file == FILE_Q2_K || f->file == FILE_Q3_K_S ||
+                          f->file == FILE_Q3_K_M || f->file == FILE_Q4_K_S ||
+                          f->file == FILE_Q4_K_M;
     if (f->n_experts == 8) return few_bits ? DTYPE_Q5_K : type;
+    if (f->file == FILE_Q2_K) return DTYPE_Q3_K;
     if (f->file == FILE_Q3_K_L) return DTYPE_Q5_K;
     return f->file == FILE_Q3_K_M ? DTYPE_Q4_K : type;
 }
@@ -211,7 +225,8 @@ static enum dtype output_type(const struct facts *f, enum dtype type, uint64_t c
 static enum dtype fitting_type(enum dtype type, uint64_t columns) {
     static const struct {
         enum dtype from, to;
-    } smaller[] = {{DTYPE_Q3_K, DTYPE_Q4_0},
+    } smaller[] = {{DTYPE_Q2_K, DTYPE_Q4_0},
+                   {DTYPE_Q3_K, DTYPE_Q4_0},
                    {DTYPE_Q4_K, DTYPE_Q5_0},
                    {DTYPE_Q5_K, DTYPE_Q5_1},
                    {DTYPE_Q6_K, DTYPE_Q8_0}};
@@ -265,12 +280,36 @@ static enum dtype choose(const struct mixture *m, const struct facts *f, const s
 
 // ---- A whole file -------------------------------------------------------------------------------
 
+enum { KEY_CHARS = 128 };
+
+static const char *key_of(char key[KEY_CHARS], struct gguf_text architecture, const char *name) {
+    snprintf(key, KEY_CHARS, "%.*s.%s", (int)(architecture.length < 64 ? architecture.length : 64),
+             architecture.bytes, name);
+    return key;
+}
+
 static enum status read_number(const struct gguf *g, struct gguf_text architecture,
                                const char *name, uint64_t *out, struct err *e) {
-    char key[128];
-    snprintf(key, sizeof key, "%.*s.%s", (int)(architecture.length < 64 ? architecture.length : 64),
-             architecture.bytes, name);
-    return gguf_read_u64(g, key, 0, 1 << 20, out, e);
+    char key[KEY_CHARS];
+    return gguf_read_u64(g, key_of(key, architecture, name), 0, 1 << 20, out, e);
+}
+
+// The heads of the first layer, where a model has another number in each.
+static uint64_t count_heads(const struct gguf *g, struct gguf_text architecture, const char *name,
+                            uint64_t absent) {
+    char key[KEY_CHARS];
+    const struct gguf_value *value = gguf_find(g, key_of(key, architecture, name));
+    if (!value || value->count == 0 || value->element == GGUF_F32 || value->element == GGUF_F64 ||
+        value->element == GGUF_STRING || value->element == GGUF_ARRAY)
+        return absent;
+    const int64_t number = gguf_array_int(value, 0);
+    return number > 0 ? (uint64_t)number : 0;
+}
+
+static bool read_groups(const struct gguf *g, struct gguf_text architecture) {
+    const uint64_t n_heads = count_heads(g, architecture, "attention.head_count", 0);
+    const uint64_t n_kv = count_heads(g, architecture, "attention.head_count_kv", n_heads);
+    return n_kv > 0 && n_heads / n_kv >= 4;
 }
 
 // llama-quantize tells models whose values are shared by many query heads from their depth, and
@@ -300,6 +339,7 @@ static enum status read_facts(struct facts *f, const struct gguf *g, struct err 
         read_number(g, architecture, "block_count", &f->n_layers, e) ||
         read_number(g, architecture, "expert_count", &f->n_experts, e))
         return e->status;
+    f->groups_heads = read_groups(g, architecture);
     return read_sharing(f, g, architecture, e);
 }
 
@@ -325,17 +365,38 @@ static enum status check_source(const struct gguf_tensor *t, enum dtype type, bo
                       "--allow-requantize");
 }
 
+// With two bits for most of the file, columns that all count alike leave nothing of use.
+static enum status check_importance(const struct facts *f, const struct gguf_tensor *t,
+                                    enum dtype type, const struct importance *importance,
+                                    struct err *e) {
+    const enum role role = role_of(t);
+    const float *values = NULL;
+    bool per_matrix;
+    if (f->file != FILE_Q2_K_S || type != DTYPE_Q2_K || role == ROLE_OUTPUT ||
+        role == ROLE_EMBEDDING)
+        return OK;
+    if (importance && importance_find(importance, t, &values, &per_matrix, e)) return e->status;
+    if (values) return OK;
+    err_set(e, ERR_UNSUPPORTED, "Q2_K_S needs the importance of the columns of %.*s",
+            (int)t->name.length, t->name.bytes);
+    if (importance) err_actual(e, "a file that does not tell it");
+    return err_fix(e, importance ? "measure it with this model, or take Q2_K"
+                                 : "give --imatrix FILE, or take Q2_K");
+}
+
 enum status mixture_choose(const struct mixture *m, const struct gguf *g,
                            const struct mixture_terms *terms, enum dtype *types, struct err *e) {
     struct facts facts = {.file = (enum file_type)m->file_type,
-                          .has_importance = terms->has_importance};
+                          .has_importance = terms->importance != NULL};
     if (read_facts(&facts, g, e)) return e->status;
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         const struct gguf_tensor *t = &g->tensors[i];
         types[i] = t->type;
         if (mixture_copies(m) || is_kept(t)) continue;
         types[i] = fitting_type(choose(m, &facts, g, t), t->ne[0]);
-        if (check_source(t, types[i], terms->requantize, e)) return e->status;
+        if (check_source(t, types[i], terms->requantize, e) ||
+            check_importance(&facts, t, types[i], terms->importance, e))
+            return e->status;
     }
     return OK;
 }

@@ -251,7 +251,7 @@ static enum status open_job(struct job *j, struct err *e) {
     if (o->importance && importance_open(&j->importance, o->importance, e)) return e->status;
     j->types = mem_alloc(j->gguf.n_tensors, sizeof *j->types);
     if (!j->types) return err_memory(e, j->gguf.n_tensors * sizeof *j->types, "the types");
-    const struct mixture_terms terms = {.has_importance = o->importance != NULL,
+    const struct mixture_terms terms = {.importance = o->importance ? &j->importance : NULL,
                                         .requantize = o->requantize};
     if (mixture_choose(o->mixture, &j->gguf, &terms, j->types, e))
         return err_context(e, "%s", o->source);

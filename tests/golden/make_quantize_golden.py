@@ -16,7 +16,8 @@ import llama_cpp
 import numpy as np
 
 ROWS, COLUMNS = 64, 1024
-TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "MXFP4"]
+TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
+         "MXFP4"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -93,12 +93,13 @@ static void errors_are_those_of_llama_cpp(void **state) {
         assert_true(by_weighted <= 1.02 * weighted && by_weighted > 0.5 * weighted);
     }
     fclose(file);
-    assert_int_equal(n, 10);
+    assert_int_equal(n, 11);
 }
 
 // All types that rows can become but the ones that are exact.
-static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
-                                   DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
+static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,
+                                   DTYPE_Q5_1, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K,
+                                   DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 // The dot product of a quantised row with another row, by the kernels of a level.
@@ -142,7 +143,7 @@ static void products_are_within_the_bounds_of_llama_cpp(void **state) {
         for (int t = 0; t < N_TYPES; t++) {
             const double error = fabs(product_of(&table, types[t], row, x) - exact) / COSINES;
             print_message("%s, level %d: %.5f\n", dtype_name(types[t]), isa, error);
-            assert_true(error < 0.02);
+            assert_true(error < (types[t] == DTYPE_Q2_K ? 0.04 : 0.02));
         }
     }
 }
@@ -223,7 +224,7 @@ static void only_these_types_are_known(void **state) {
     for (int t = 0; t < N_TYPES; t++) assert_true(quantize_knows(types[t]));
     assert_true(quantize_knows(DTYPE_F16) && quantize_knows(DTYPE_BF16));
     assert_true(quantize_knows(DTYPE_F32));
-    assert_false(quantize_knows(DTYPE_Q2_K));
+    assert_false(quantize_knows(DTYPE_IQ2_S));
 }
 
 static void nearest_number_goes_to_even(void **state) {

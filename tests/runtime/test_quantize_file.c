@@ -90,6 +90,39 @@ static void write_model(const char *path, uint64_t experts, bool tied) {
     gguf_build_close(&b);
 }
 
+// A matrix in the first and the second layer of 8.
+static void write_two_layers(const char *path) {
+    struct gguf_build b;
+    gguf_build_init(&b);
+    gguf_build_text(&b, "general.architecture", "llama");
+    gguf_build_int(&b, "llama.block_count", GGUF_U32, 8);
+    add_matrix(&b, "blk.0.ffn_down.weight", COLUMNS, 1);
+    add_matrix(&b, "blk.1.ffn_down.weight", COLUMNS, 1);
+    gguf_build_finish(&b);
+    gguf_build_write(&b, path);
+    gguf_build_close(&b);
+}
+
+static void write_gguf_importance(const char *path, const char *name, uint64_t columns,
+                                  uint64_t matrices, float count) {
+    struct gguf_build b;
+    char text[128];
+    float sums[COLUMNS * 4], counts[4];
+    for (size_t i = 0; i < COLUMNS * 4; i++) sums[i] = (float)(i % 7 + 1);
+    for (int i = 0; i < 4; i++) counts[i] = i == 1 ? 0 : count;
+    gguf_build_init(&b);
+    gguf_build_text(&b, "general.type", "imatrix");
+    gguf_build_texts(&b, "imatrix.datasets", (const char *const[]){"a.txt", "b.txt"}, 2);
+    gguf_build_int(&b, "imatrix.chunk_count", GGUF_U32, 7);
+    snprintf(text, sizeof text, "%s.in_sum2", name);
+    gguf_build_tensor(&b, text, 2, (const uint64_t[]){columns, matrices}, DTYPE_F32, sums);
+    snprintf(text, sizeof text, "%s.counts", name);
+    gguf_build_tensor(&b, text, 2, (const uint64_t[]){1, matrices}, DTYPE_F32, counts);
+    gguf_build_finish(&b);
+    gguf_build_write(&b, path);
+    gguf_build_close(&b);
+}
+
 static enum status quantize(const struct paths *p, const char *type, const char *importance,
                             struct quantize_result *result, struct err *e) {
     struct quantize_options o = {
@@ -191,6 +224,36 @@ static void sizes_of_a_mixture_have_their_rules(void **state) {
     assert_int_equal(mixture_find(&m, "Q4_", &e), ERR_USAGE);
 }
 
+// Two bits for most: what carries values has three, and the small one wants to know what matters.
+static void two_bits_have_their_rules(void **state) {
+    const struct paths *p = *state;
+    struct quantize_result result;
+    struct gguf g;
+    struct err e;
+    write_model(p->source, 1, false);
+    must_quantize(p, "Q2_K", NULL, &g);
+    for (int i = 0; i < LAYERS; i++) {
+        assert_layer(&g, i, "attn_q", DTYPE_Q2_K);
+        assert_layer(&g, i, "attn_v", DTYPE_Q3_K);
+        assert_layer(&g, i, "attn_output", DTYPE_Q3_K);
+        assert_layer(&g, i, "ffn_down", DTYPE_Q3_K);
+    }
+    assert_type(&g, "token_embd.weight", DTYPE_Q2_K);
+    assert_type(&g, "odd.weight", DTYPE_Q4_0);
+    gguf_close(&g);
+    assert_int_equal(quantize(p, "Q2_K_S", NULL, &result, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.fix, "--imatrix"));
+    write_gguf_importance(p->importance, "blk.2.ffn_down.weight", COLUMNS, 1, 1);
+    assert_int_equal(quantize(p, "Q2_K_S", p->importance, &result, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "blk.0.attn_q.weight"));
+    write_two_layers(p->source);
+    write_gguf_importance(p->importance, "blk.1.ffn_down.weight", COLUMNS, 1, 1);
+    must_quantize(p, "Q2_K_S", p->importance, &g);
+    assert_layer(&g, 0, "ffn_down", DTYPE_Q4_K);
+    assert_layer(&g, 1, "ffn_down", DTYPE_Q2_K);
+    gguf_close(&g);
+}
+
 static void tied_and_expert_models_have_their_rules(void **state) {
     const struct paths *p = *state;
     struct gguf g;
@@ -216,9 +279,9 @@ static void tied_and_expert_models_have_their_rules(void **state) {
     gguf_close(&g);
 }
 
-// The type that Q4_K_S gives the values of a fifth layer, which is Q4_K in most models.
-static enum dtype fifth_values(const struct paths *p, const char *architecture, uint64_t n_layers,
-                               uint64_t n_kv_heads) {
+// The type that a mixture gives the values of a fifth layer.
+static enum dtype fifth_values(const struct paths *p, const char *mixture, const char *architecture,
+                               uint64_t n_layers, uint64_t n_kv_heads) {
     struct gguf_build b;
     struct gguf g;
     char key[64], name[64];
@@ -237,7 +300,7 @@ static enum dtype fifth_values(const struct paths *p, const char *architecture, 
     gguf_build_finish(&b);
     gguf_build_write(&b, p->source);
     gguf_build_close(&b);
-    must_quantize(p, "Q4_K_S", NULL, &g);
+    must_quantize(p, mixture, NULL, &g);
     const enum dtype type = gguf_find_tensor(&g, "blk.4.attn_v.weight")->type;
     gguf_close(&g);
     return type;
@@ -245,12 +308,19 @@ static enum dtype fifth_values(const struct paths *p, const char *architecture, 
 
 static void values_of_many_query_heads_have_more_bits(void **state) {
     const struct paths *p = *state;
-    assert_int_equal(fifth_values(p, "llama", 80, 8), DTYPE_Q5_K);  // Llama 2 70B
-    assert_int_equal(fifth_values(p, "llama", 80, 64), DTYPE_Q4_K); // LLaMA 65B
-    assert_int_equal(fifth_values(p, "llama", 80, 0), DTYPE_Q4_K);  // as many as query heads
-    assert_int_equal(fifth_values(p, "llama", 79, 8), DTYPE_Q4_K);
-    assert_int_equal(fifth_values(p, "qwen2", 80, 64), DTYPE_Q5_K);  // Qwen1.5 72B
-    assert_int_equal(fifth_values(p, "qwen2vl", 80, 8), DTYPE_Q4_K); // a family without the rule
+    assert_int_equal(fifth_values(p, "Q4_K_S", "llama", 80, 8), DTYPE_Q5_K);  // Llama 2 70B
+    assert_int_equal(fifth_values(p, "Q4_K_S", "llama", 80, 64), DTYPE_Q4_K); // LLaMA 65B
+    assert_int_equal(fifth_values(p, "Q4_K_S", "llama", 80, 0),
+                     DTYPE_Q4_K); // as many as query heads
+    assert_int_equal(fifth_values(p, "Q4_K_S", "llama", 79, 8), DTYPE_Q4_K);
+    assert_int_equal(fifth_values(p, "Q4_K_S", "qwen2", 80, 64), DTYPE_Q5_K); // Qwen1.5 72B
+    assert_int_equal(fifth_values(p, "Q4_K_S", "qwen2vl", 80, 8),
+                     DTYPE_Q4_K); // a family without the rule
+    // Four heads and more share values: with two bits for the rest they cost little.
+    assert_int_equal(fifth_values(p, "Q2_K", "llama", 5, 17), DTYPE_Q3_K);
+    assert_int_equal(fifth_values(p, "Q2_K", "qwen3", 5, 16), DTYPE_Q4_K);
+    assert_int_equal(fifth_values(p, "Q2_K", "qwen3", 5, 0), DTYPE_Q3_K);
+    assert_int_equal(fifth_values(p, "Q2_K", "llama", 80, 8), DTYPE_Q5_K);
 }
 
 static void keys_stay_and_the_type_is_told(void **state) {
@@ -390,26 +460,6 @@ static void write_dat(const char *path, const char *name, int32_t n_values, floa
     for (int32_t i = 0; i < n_values; i++) memcpy(bytes + size, &sum, 4), size += 4;
     memcpy(bytes + size, "\3\0\0\0\5\0\0\0c.txt", 13), size += 13;
     write_bytes(path, bytes, size);
-}
-
-static void write_gguf_importance(const char *path, const char *name, uint64_t columns,
-                                  uint64_t matrices, float count) {
-    struct gguf_build b;
-    char text[128];
-    float sums[COLUMNS * 4], counts[4];
-    for (size_t i = 0; i < COLUMNS * 4; i++) sums[i] = (float)(i % 7 + 1);
-    for (int i = 0; i < 4; i++) counts[i] = i == 1 ? 0 : count;
-    gguf_build_init(&b);
-    gguf_build_text(&b, "general.type", "imatrix");
-    gguf_build_texts(&b, "imatrix.datasets", (const char *const[]){"a.txt", "b.txt"}, 2);
-    gguf_build_int(&b, "imatrix.chunk_count", GGUF_U32, 7);
-    snprintf(text, sizeof text, "%s.in_sum2", name);
-    gguf_build_tensor(&b, text, 2, (const uint64_t[]){columns, matrices}, DTYPE_F32, sums);
-    snprintf(text, sizeof text, "%s.counts", name);
-    gguf_build_tensor(&b, text, 2, (const uint64_t[]){1, matrices}, DTYPE_F32, counts);
-    gguf_build_finish(&b);
-    gguf_build_write(&b, path);
-    gguf_build_close(&b);
 }
 
 static void importance_is_read_in_both_forms(void **state) {
@@ -594,6 +644,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_paths, remove_paths)
     const struct CMUnitTest tests[] = {
         TEST(types_follow_the_rules),
+        TEST(two_bits_have_their_rules),
         TEST(tied_and_expert_models_have_their_rules),
         TEST(sizes_of_a_mixture_have_their_rules),
         TEST(values_of_many_query_heads_have_more_bits),
