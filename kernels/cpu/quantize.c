@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/quantize_fit.h"
+#include "kernels/cpu/quantize_iq4.h"
 #include "kernels/cpu/quantize_k.h"
 
 #include <float.h>
@@ -138,6 +139,8 @@ static block_fn find_block(enum dtype type) {
     case DTYPE_Q5_0: return q5_0_block;
     case DTYPE_Q5_1: return q5_1_block;
     case DTYPE_MXFP4: return mxfp4_block;
+    case DTYPE_IQ4_NL: return quantize_iq4_nl;
+    case DTYPE_IQ4_XS: return quantize_iq4_xs;
     case DTYPE_Q2_K: return quantize_q2_k;
     case DTYPE_Q3_K: return quantize_q3_k;
     case DTYPE_Q4_K: return quantize_q4_k;

@@ -59,20 +59,20 @@ static struct products sum_products(const float *x, const float *weights, int n,
     return (struct products){total(xq), total(qq)};
 }
 
-static float largest(const float *x, int n) {
+float fit_largest(const float *x, int n) {
     float most = 0;
     for (int i = 0; i < n; i++)
         if (fabsf(x[i]) > fabsf(most)) most = x[i];
-    return most;
+    return fabsf(most) < FIT_LEAST ? 0 : most;
 }
 
 // By least squares the error falls by xq^2 / qq.
 float fit_scale(const float *x, const float *weights, int n, int32_t low, int32_t high) {
     ASSERT(n % LANES == 0 && n <= FIT_MOST);
-    const float most = largest(x, n);
+    const float most = fit_largest(x, n);
     const struct range range = {low, high};
     float best = 0, scale = 0;
-    if (fabsf(most) < FIT_LEAST) return 0;
+    if (most == 0) return 0;
     for (int trial = -SCALE_TRIALS; trial <= SCALE_TRIALS; trial++) {
         const float inverse = ((float)low + SCALE_STEP * (float)trial) / most;
         const struct products sums = sum_products(x, weights, n, inverse, range);

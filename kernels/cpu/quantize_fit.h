@@ -36,6 +36,9 @@ static inline float fit_inverse(float d) { return d != 0 ? 1 / d : 0; }
 // Writes value in half precision and returns what was written.
 float fit_half(uint8_t *out, float value);
 
+// The element of the largest magnitude; 0 if that is too small for a scale.
+float fit_largest(const float *x, int n);
+
 // Fills out[n] with the weights of squared errors. importance may be NULL.
 void fit_weights(const float *x, const float *importance, int n, float *out);
 

@@ -23,6 +23,8 @@ enum file_type { // numbers of general.file_type
     FILE_Q5_K_M = 17,
     FILE_Q6_K = 18,
     FILE_Q2_K_S = 21,
+    FILE_IQ4_NL = 25,
+    FILE_IQ4_XS = 30,
     FILE_BF16 = 32,
     FILE_MXFP4 = 38,
 };
@@ -35,6 +37,7 @@ static const struct mixture mixtures[] = {
     {"Q5_1", FILE_Q5_1, DTYPE_Q5_1},        {"Q5_0", FILE_Q5_0, DTYPE_Q5_0},
     {"Q4_K_M", FILE_Q4_K_M, DTYPE_Q4_K},    {"Q4_K_S", FILE_Q4_K_S, DTYPE_Q4_K},
     {"Q4_1", FILE_Q4_1, DTYPE_Q4_1},        {"Q4_0", FILE_Q4_0, DTYPE_Q4_0},
+    {"IQ4_NL", FILE_IQ4_NL, DTYPE_IQ4_NL},  {"IQ4_XS", FILE_IQ4_XS, DTYPE_IQ4_XS},
     {"MXFP4_MOE", FILE_MXFP4, DTYPE_MXFP4}, {"Q3_K_L", FILE_Q3_K_L, DTYPE_Q3_K},
     {"Q3_K_M", FILE_Q3_K_M, DTYPE_Q3_K},    {"Q3_K_S", FILE_Q3_K_S, DTYPE_Q3_K},
     {"Q2_K", FILE_Q2_K, DTYPE_Q2_K},        {"Q2_K_S", FILE_Q2_K_S, DTYPE_Q2_K},
@@ -181,9 +184,14 @@ static bool base_is_q2(const struct facts *f) {
     return f->file == FILE_Q2_K || f->file == FILE_Q2_K_S;
 }
 
+static bool has_uneven_values(const struct facts *f) {
+    return f->file == FILE_IQ4_NL || f->file == FILE_IQ4_XS;
+}
+
 static enum dtype values_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
     if (f->file == FILE_Q2_K) type = DTYPE_Q3_K;
     if (base_is_q2(f) && f->groups_heads) type = DTYPE_Q4_K;
+    if (has_uneven_values(f) && f->groups_heads) type = DTYPE_Q5_K;
     if (f->file == FILE_Q3_K_L) type = DTYPE_Q5_K;
     if (f->file == FILE_Q3_K_M) type = i < 2 ? DTYPE_Q5_K : DTYPE_Q4_K;
     if ((f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M) && more_bits(i, n)) type = DTYPE_Q6_K;
@@ -201,6 +209,7 @@ static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, 
     if (i >= n / 8) return type;
     if (f->file == FILE_Q2_K_S) return DTYPE_Q4_K;
     if (f->file == FILE_Q4_K_S) return DTYPE_Q5_K;
+    if (has_uneven_values(f) && !f->has_importance) return DTYPE_Q5_K;
     // Without an offset a few first layers can go wrong where importance says what matters.
     if (f->file == FILE_Q4_0 && f->has_importance) return DTYPE_Q4_1;
     return f->file == FILE_Q5_0 && f->has_importance ? DTYPE_Q5_1 : type;
@@ -209,7 +218,7 @@ static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, 
 static enum dtype attention_output_type(const struct facts *f, enum dtype type) {
     const bool few_bits = f->file == FILE_Q2_K || f->file == FILE_Q3_K_S ||
                           f->file == FILE_Q3_K_M || f->file == FILE_Q4_K_S ||
-                          f->file == FILE_Q4_K_M;
+                          f->file == FILE_Q4_K_M || has_uneven_values(f);
     if (f->n_experts == 8) return few_bits ? DTYPE_Q5_K : type;
     if (f->file == FILE_Q2_K) return DTYPE_Q3_K;
     if (f->file == FILE_Q3_K_L) return DTYPE_Q5_K;
@@ -225,11 +234,9 @@ static enum dtype output_type(const struct facts *f, enum dtype type, uint64_t c
 static enum dtype fitting_type(enum dtype type, uint64_t columns) {
     static const struct {
         enum dtype from, to;
-    } smaller[] = {{DTYPE_Q2_K, DTYPE_Q4_0},
-                   {DTYPE_Q3_K, DTYPE_Q4_0},
-                   {DTYPE_Q4_K, DTYPE_Q5_0},
-                   {DTYPE_Q5_K, DTYPE_Q5_1},
-                   {DTYPE_Q6_K, DTYPE_Q8_0}};
+    } smaller[] = {{DTYPE_IQ4_XS, DTYPE_IQ4_NL}, {DTYPE_Q2_K, DTYPE_Q4_0},
+                   {DTYPE_Q3_K, DTYPE_Q4_0},     {DTYPE_Q4_K, DTYPE_Q5_0},
+                   {DTYPE_Q5_K, DTYPE_Q5_1},     {DTYPE_Q6_K, DTYPE_Q8_0}};
     if (columns % dtype_find((uint32_t)type)->block_elements == 0) return type;
     for (size_t i = 0; i < sizeof smaller / sizeof *smaller; i++)
         if (smaller[i].from == type && columns % BLOCK_ELEMENTS_Q8_0 == 0) return smaller[i].to;

@@ -38,7 +38,7 @@ for model in dense experts; do
     logits "$work/$model.gguf" "$work/$model.f32"
     for row in 'F32 0 0' 'F16 1e-5 1e-5' 'BF16 1e-4 1e-3' 'Q8_0 1e-3 6e-3' 'Q6_K 1e-3 6e-3' 'Q5_K_M 3e-2 7e-2' 'Q5_K_S 3e-2 7e-2' \
         'Q5_1 3e-2 7e-2' 'Q5_0 4e-2 1e-1' 'Q4_K_M 4e-2 1e-1' 'Q4_K_S 4e-2 1e-1' 'Q4_1 1e-1 3e-1' \
-        'Q4_0 1.5e-1 3e-1' 'Q2_K 1.5e-1 3.5e-1' 'Q3_K_L 1e-1 3e-1' 'Q3_K_M 1e-1 3e-1' 'Q3_K_S 1e-1 3e-1' 'MXFP4_MOE 1e-3 1.5e-1'; do
+        'Q4_0 1.5e-1 3e-1' 'IQ4_NL 1e-1 3e-1' 'IQ4_XS 1e-1 3e-1' 'Q2_K 1.5e-1 3.5e-1' 'Q3_K_L 1e-1 3e-1' 'Q3_K_M 1e-1 3e-1' 'Q3_K_S 1e-1 3e-1' 'MXFP4_MOE 1e-3 1.5e-1'; do
         # shellcheck disable=SC2086
         set -- $row
         type=$1 limit=$2

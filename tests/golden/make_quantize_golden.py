@@ -17,7 +17,7 @@ import numpy as np
 
 ROWS, COLUMNS = 64, 1024
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-         "MXFP4"]
+         "MXFP4", "IQ4_NL", "IQ4_XS"]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -93,13 +93,13 @@ static void errors_are_those_of_llama_cpp(void **state) {
         assert_true(by_weighted <= 1.02 * weighted && by_weighted > 0.5 * weighted);
     }
     fclose(file);
-    assert_int_equal(n, 11);
+    assert_int_equal(n, 13);
 }
 
 // All types that rows can become but the ones that are exact.
-static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0,
-                                   DTYPE_Q5_1, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K,
-                                   DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_MXFP4};
+static const enum dtype types[] = {DTYPE_Q8_0,   DTYPE_Q4_0,   DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
+                                   DTYPE_Q2_K,   DTYPE_Q3_K,   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,
+                                   DTYPE_IQ4_NL, DTYPE_IQ4_XS, DTYPE_MXFP4};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 // The dot product of a quantised row with another row, by the kernels of a level.

@@ -254,6 +254,28 @@ static void two_bits_have_their_rules(void **state) {
     gguf_close(&g);
 }
 
+static void uneven_values_have_their_rules(void **state) {
+    const struct paths *p = *state;
+    struct gguf g;
+    write_model(p->source, 1, false);
+    must_quantize(p, "IQ4_XS", NULL, &g);
+    for (int i = 0; i < LAYERS; i++) {
+        assert_layer(&g, i, "attn_v", DTYPE_IQ4_XS);
+        assert_layer(&g, i, "ffn_down", i < 2 ? DTYPE_Q5_K : DTYPE_IQ4_XS);
+    }
+    assert_type(&g, "output.weight", DTYPE_Q6_K);
+    assert_type(&g, "odd.weight", DTYPE_IQ4_NL);
+    gguf_close(&g);
+    write_gguf_importance(p->importance, "blk.0.ffn_down.weight", COLUMNS, 1, 1);
+    must_quantize(p, "IQ4_NL", p->importance, &g);
+    assert_layer(&g, 0, "ffn_down", DTYPE_IQ4_NL);
+    gguf_close(&g);
+    write_model(p->source, 8, true);
+    must_quantize(p, "IQ4_NL", NULL, &g);
+    assert_layer(&g, 5, "attn_output", DTYPE_Q5_K);
+    gguf_close(&g);
+}
+
 static void tied_and_expert_models_have_their_rules(void **state) {
     const struct paths *p = *state;
     struct gguf g;
@@ -321,6 +343,7 @@ static void values_of_many_query_heads_have_more_bits(void **state) {
     assert_int_equal(fifth_values(p, "Q2_K", "qwen3", 5, 16), DTYPE_Q4_K);
     assert_int_equal(fifth_values(p, "Q2_K", "qwen3", 5, 0), DTYPE_Q3_K);
     assert_int_equal(fifth_values(p, "Q2_K", "llama", 80, 8), DTYPE_Q5_K);
+    assert_int_equal(fifth_values(p, "IQ4_NL", "qwen3", 5, 16), DTYPE_Q5_K);
 }
 
 static void keys_stay_and_the_type_is_told(void **state) {
@@ -645,6 +668,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(types_follow_the_rules),
         TEST(two_bits_have_their_rules),
+        TEST(uneven_values_have_their_rules),
         TEST(tied_and_expert_models_have_their_rules),
         TEST(sizes_of_a_mixture_have_their_rules),
         TEST(values_of_many_query_heads_have_more_bits),

@@ -1,0 +1,80 @@
+/* quantize_iq4.c: the types with 16 uneven values: IQ4_NL, IQ4_XS. See quantize_iq4.h and, for the
+ * layouts, dequantize.c. */
+#include "kernels/cpu/quantize_iq4.h"
+#include "kernels/cpu/quantize_fit.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 256, GROUP = 32, GROUPS = 8, HALF_GROUP = 16 };
+
+static const float VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                 1,    13,   25,  38,  53,  69,  89,  113};
+static const float MIDDLES[15] = {-115.5F, -93.5F, -74,   -57,   -42, -28.5F, -16, -4.5F,
+                                  7,       19,     31.5F, 45.5F, 61,  79,     101};
+
+// The number whose value is nearest, by halves of the list.
+static int32_t nearest_value(float x) {
+    int32_t q = x > MIDDLES[7] ? 8 : 0;
+    q += x > MIDDLES[q + 3] ? 4 : 0;
+    q += x > MIDDLES[q + 1] ? 2 : 0;
+    return q + (x > MIDDLES[q]);
+}
+
+enum { TRIALS = 12 }; // to either side, in units of the values
+
+// The scale d for x[32] ~ d VALUES[q]. The largest element gets the first value, which is the
+// largest too, or nearly so. By least squares the error falls by xv^2 / vv.
+static float fit_values(const float *x, const float *importance) {
+    float weights[GROUP], best = 0, scale = 0;
+    const float most = fit_largest(x, GROUP);
+    if (most == 0) return 0;
+    fit_weights(x, importance, GROUP, weights);
+    for (int trial = -TRIALS; trial <= TRIALS; trial++) {
+        const float inverse = (VALUES[0] + (float)trial) / most;
+        float xv = 0, vv = 0;
+        for (int i = 0; i < GROUP; i++) {
+            const float value = VALUES[nearest_value(inverse * x[i])];
+            xv += weights[i] * x[i] * value;
+            vv += weights[i] * value * value;
+        }
+        if (vv > 0 && xv * xv > best * vv) {
+            best = xv * xv / vv;
+            scale = xv / vv;
+        }
+    }
+    return scale != 0 ? scale : most / VALUES[0];
+}
+
+// Elements i and i + 16 share a byte.
+static void pack_values(const float *x, float d, uint8_t *out) {
+    const float inverse = fit_inverse(d);
+    for (int i = 0; i < HALF_GROUP; i++)
+        out[i] = (uint8_t)(nearest_value(inverse * x[i]) |
+                           nearest_value(inverse * x[i + HALF_GROUP]) << 4);
+}
+
+void quantize_iq4_nl(const float *x, const float *importance, uint8_t *out) {
+    pack_values(x, fit_half(out, fit_values(x, importance)), out + 2);
+}
+
+// Fits each group of 32 by itself; then the scales share a factor, which gives the scale of the
+// largest magnitude the number -32. Their lower nibbles and upper bit pairs, 32 too large, lie
+// apart.
+void quantize_iq4_xs(const float *x, const float *importance, uint8_t *out) {
+    float scales[GROUPS], largest = 0;
+    uint16_t upper = 0;
+    for (int g = 0; g < GROUPS; g++) {
+        scales[g] = fit_values(x + g * GROUP, importance ? importance + g * GROUP : NULL);
+        if (fabsf(scales[g]) > fabsf(largest)) largest = scales[g];
+    }
+    const float d = fit_half(out, largest / -32), inverse = fit_inverse(d);
+    memset(out + 4, 0, GROUPS / 2);
+    for (int g = 0; g < GROUPS; g++) {
+        const int32_t number = fit_number(scales[g] * inverse, -32, 31);
+        upper |= (uint16_t)((number + 32) >> 4 << 2 * g);
+        out[4 + g / 2] |= (uint8_t)(((number + 32) & 15) << 4 * (g % 2));
+        pack_values(x + g * GROUP, d * (float)number, out + 8 + g * HALF_GROUP);
+    }
+    memcpy(out + 2, &upper, sizeof upper);
+}
