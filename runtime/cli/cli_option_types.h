@@ -123,7 +123,8 @@ struct cli_options {
     const char *schema, *schema_file;   // as JSON schemas
 
     const char *output, *mixture, *importance; // of quantize; NULL: not given
-    bool requantize;
+    const char *output_type, *embedding_type;  // of its matrices; NULL: not given
+    bool pure, leave_output, requantize;
 
     const char *logits_base; // of perplexity; NULL: not given
     bool second_half, kl_divergence;

@@ -33,6 +33,10 @@ enum status cli_quantize(struct cli *cli, struct err *e) {
     struct quantize_options options = {.source = o->model,
                                        .target = o->output,
                                        .importance = o->importance,
+                                       .types = {.output = o->output_type,
+                                                 .embedding = o->embedding_type,
+                                                 .pure = o->pure,
+                                                 .leave_output = o->leave_output},
                                        .requantize = o->requantize,
                                        .n_threads = o->n_threads,
                                        .progress = cli_progress(cli)};

@@ -167,6 +167,7 @@ static bool is_kept(const struct gguf_tensor *t) {
 // ---- The rules ----------------------------------------------------------------------------------
 
 struct facts { // about the model
+    const struct type_rules *rules;
     enum file_type file;
     uint64_t n_layers, n_experts;
     bool tied;          // no output matrix: the embedding takes its place
@@ -226,6 +227,7 @@ static enum dtype attention_output_type(const struct facts *f, enum dtype type) 
 }
 
 static enum dtype output_type(const struct facts *f, enum dtype type, uint64_t columns) {
+    if (f->rules->output != DTYPE_COUNT) return f->rules->output;
     const bool whole = columns % dtype_find((uint32_t)type)->block_elements == 0;
     return f->file == FILE_MXFP4 || f->file == FILE_Q8_0 || !whole ? DTYPE_Q8_0 : DTYPE_Q6_K;
 }
@@ -260,12 +262,12 @@ static bool is_plain(enum dtype type) {
     return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
 }
 
-static enum dtype choose(const struct mixture *m, const struct facts *f, const struct gguf *g,
-                         const struct gguf_tensor *t) {
+static enum dtype choose_by_mixture(const struct mixture *m, const struct facts *f,
+                                    const struct gguf *g, const struct gguf_tensor *t) {
     const enum role role = role_of(t);
     const int64_t layer = layer_of(t);
     uint64_t n;
-    if (is_plain(m->base)) return m->base;
+    if (is_plain(m->base) || f->rules->pure) return m->base;
     if (role == ROLE_OUTPUT || (role == ROLE_EMBEDDING && f->tied))
         return output_type(f, m->base, t->ne[0]);
     if (f->file == FILE_MXFP4) return t->ne[2] > 1 ? DTYPE_MXFP4 : DTYPE_Q8_0;
@@ -283,6 +285,15 @@ static enum dtype choose(const struct mixture *m, const struct facts *f, const s
     case ROLE_ATTENTION_OUTPUT: return attention_output_type(f, m->base);
     default: return m->base;
     }
+}
+
+// The embedding's own rule goes before that of the output, whose place it may take.
+static enum dtype choose(const struct mixture *m, const struct facts *f, const struct gguf *g,
+                         const struct gguf_tensor *t) {
+    const struct type_rules *r = f->rules;
+    if (role_of(t) == ROLE_EMBEDDING && r->embedding != DTYPE_COUNT) return r->embedding;
+    if (role_of(t) == ROLE_OUTPUT && r->output != DTYPE_COUNT) return r->output;
+    return choose_by_mixture(m, f, g, t);
 }
 
 // ---- A whole file -------------------------------------------------------------------------------
@@ -391,15 +402,23 @@ static enum status check_importance(const struct facts *f, const struct gguf_ten
                                  : "give --imatrix FILE, or take Q2_K");
 }
 
+static enum status check_rules(const struct mixture *m, const struct type_rules *r, struct err *e) {
+    if (!mixture_copies(m) || !type_rules_change(r)) return OK;
+    err_set(e, ERR_USAGE, "COPY gives no tensor another type, and options do");
+    return err_fix(e, "take another type than COPY, or leave these options out");
+}
+
 enum status mixture_choose(const struct mixture *m, const struct gguf *g,
                            const struct mixture_terms *terms, enum dtype *types, struct err *e) {
-    struct facts facts = {.file = (enum file_type)m->file_type,
+    struct facts facts = {.rules = terms->rules,
+                          .file = (enum file_type)m->file_type,
                           .has_importance = terms->importance != NULL};
-    if (read_facts(&facts, g, e)) return e->status;
+    if (check_rules(m, terms->rules, e) || read_facts(&facts, g, e)) return e->status;
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         const struct gguf_tensor *t = &g->tensors[i];
         types[i] = t->type;
         if (mixture_copies(m) || is_kept(t)) continue;
+        if (role_of(t) == ROLE_OUTPUT && terms->rules->leave_output) continue;
         types[i] = fitting_type(choose(m, &facts, g, t), t->ne[0]);
         if (check_source(t, types[i], terms->requantize, e) ||
             check_importance(&facts, t, types[i], terms->importance, e))

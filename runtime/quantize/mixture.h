@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/quantize/importance.h"
+#include "runtime/quantize/type_rules.h"
 
 struct mixture {
     const char *name;
@@ -25,12 +26,13 @@ bool mixture_copies(const struct mixture *m);
 // Facts and wishes beside the mixture and the model that a choice depends on.
 struct mixture_terms {
     const struct importance *importance; // NULL: none
-    bool requantize;                     // a quantised matrix may be quantised again
+    const struct type_rules *rules;
+    bool requantize; // a quantised matrix may be quantised again
 };
 
 // Fills types[g->n_tensors]; a tensor that stays as it is gets its own type. ERR_FORMAT for keys of
-// the model that are no numbers, ERR_UNSUPPORTED for a matrix that has another quantised type
-// already or whose importance is not known but needed.
+// the model that are no numbers, ERR_USAGE for rules of a copy, ERR_UNSUPPORTED for a matrix that
+// has another quantised type already or whose importance is not known but needed.
 enum status mixture_choose(const struct mixture *m, const struct gguf *g,
                            const struct mixture_terms *terms, enum dtype *types, struct err *e);
 

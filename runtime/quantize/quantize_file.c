@@ -18,7 +18,8 @@ struct job {
     const struct quantize_options *options;
     struct gguf gguf;
     struct importance importance; // empty without a file
-    enum dtype *types;            // [n_tensors]
+    struct type_rules rules;
+    enum dtype *types; // [n_tensors]
     struct team *team;
     int32_t n_lanes;
     float *rows;    // [n_lanes, longest row]: a row as floats for each lane
@@ -247,11 +248,13 @@ static enum status make_buffers(struct job *j, struct err *e) {
 
 static enum status open_job(struct job *j, struct err *e) {
     const struct quantize_options *o = j->options;
-    if (gguf_open(&j->gguf, o->source, e)) return e->status;
+    if (type_rules_open(&j->rules, &o->types, e) || gguf_open(&j->gguf, o->source, e))
+        return e->status;
     if (o->importance && importance_open(&j->importance, o->importance, e)) return e->status;
     j->types = mem_alloc(j->gguf.n_tensors, sizeof *j->types);
     if (!j->types) return err_memory(e, j->gguf.n_tensors * sizeof *j->types, "the types");
     const struct mixture_terms terms = {.importance = o->importance ? &j->importance : NULL,
+                                        .rules = &j->rules,
                                         .requantize = o->requantize};
     if (mixture_choose(o->mixture, &j->gguf, &terms, j->types, e))
         return err_context(e, "%s", o->source);

@@ -14,6 +14,7 @@ struct quantize_options {
     const char *source, *target;   // a GGUF file, or part 1 of a split one; a name that is free
     const char *importance;        // file of llama-imatrix; NULL: none
     const struct mixture *mixture; // borrowed
+    struct type_wishes types;      // that go before the mixture's
     bool requantize;               // tensors that are quantised already, too
     int32_t n_threads;             // 0: one per performance core
     struct progress progress;      // told "quantize", in bytes of the source

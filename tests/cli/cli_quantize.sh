@@ -69,6 +69,15 @@ experts_of() { "$TANDEM" inspect -v -m "$1" 2>/dev/null | grep 'MXFP4 .*_exps'; 
 check quantize_mxfp4_experts_stay $? "$(cat "$work/log")"
 fails quantize_mxfp4_experts_name_the_type 1 'MXFP4_MOE' "$TANDEM" quantize $oss "$work/new" Q4_K_M
 
+"$TANDEM" quantize -q --pure --output-tensor-type q8_0 --token-embedding-type f16 \
+    "$work/experts.gguf" "$work/ruled.gguf" Q4_1 &&
+    "$TANDEM" inspect -v -m "$work/ruled.gguf" >"$work/tensors" 2>/dev/null &&
+    grep -q 'Q8_0 .* output.weight' "$work/tensors" && grep -q 'F16 .* token_embd' "$work/tensors" &&
+    grep -q 'Q4_1 .* blk.0.attn_v' "$work/tensors"
+check quantize_rules $?
+fails quantize_rule_names_types 2 'output-tensor-type.*Q4_K' \
+    "$TANDEM" quantize --output-tensor-type q9 "$work/dense.gguf" "$work/new" Q8_0
+
 parts=tests/golden/tiny/split-00001-of-00003.gguf
 "$TANDEM" quantize -q $parts "$work/joined.gguf" COPY && logits $parts "$work/parts.f32" &&
     logits "$work/joined.gguf" "$work/joined.f32" && cmp "$work/parts.f32" "$work/joined.f32"

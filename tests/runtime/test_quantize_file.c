@@ -346,6 +346,61 @@ static void values_of_many_query_heads_have_more_bits(void **state) {
     assert_int_equal(fifth_values(p, "IQ4_NL", "qwen3", 5, 16), DTYPE_Q5_K);
 }
 
+// Quantises by rules of the user; *g is left as it was where that fails.
+static enum status quantize_by(const struct paths *p, const char *type, struct type_wishes wishes,
+                               struct gguf *g, struct err *e) {
+    struct quantize_options o = {
+        .source = p->source, .target = p->target, .types = wishes, .n_threads = 2};
+    struct quantize_result result;
+    assert_int_equal(mixture_find(&o.mixture, type, e), OK);
+    unlink(p->target);
+    const enum status status = quantize_file(&o, &result, e);
+    if (!status) assert_int_equal(gguf_open(g, p->target, e), OK);
+    return status;
+}
+
+static void rules_go_before_the_mixture(void **state) {
+    const struct paths *p = *state;
+    struct gguf g;
+    struct err e;
+    write_model(p->source, 8, false);
+    struct type_wishes wishes = {.output = "q5_1", .embedding = "F16", .pure = true};
+    assert_int_equal(quantize_by(p, "Q4_K_M", wishes, &g, &e), OK);
+    assert_type(&g, "output.weight", DTYPE_Q5_1);
+    assert_type(&g, "token_embd.weight", DTYPE_F16);
+    assert_type(&g, "odd.weight", DTYPE_Q5_0);
+    assert_layer(&g, 1, "attn_v", DTYPE_Q4_K);
+    assert_layer(&g, 1, "ffn_down_exps", DTYPE_Q4_K);
+    assert_layer(&g, 1, "ffn_gate_inp", DTYPE_F32);
+    gguf_close(&g);
+    wishes = (struct type_wishes){.leave_output = true};
+    assert_int_equal(quantize_by(p, "Q4_K_M", wishes, &g, &e), OK);
+    assert_type(&g, "output.weight", DTYPE_F32);
+    gguf_close(&g);
+    write_model(p->source, 1, true); // the embedding is the output, too
+    wishes = (struct type_wishes){.output = "q5_1", .leave_output = true};
+    assert_int_equal(quantize_by(p, "Q4_K_M", wishes, &g, &e), OK);
+    assert_type(&g, "token_embd.weight", DTYPE_Q5_1);
+    gguf_close(&g);
+    wishes.embedding = "q8_0";
+    assert_int_equal(quantize_by(p, "Q4_K_M", wishes, &g, &e), OK);
+    assert_type(&g, "token_embd.weight", DTYPE_Q8_0);
+    gguf_close(&g);
+}
+
+static void impossible_rules_are_refused(void **state) {
+    const struct paths *p = *state;
+    struct gguf g;
+    struct err e;
+    write_model(p->source, 1, false);
+    assert_int_equal(quantize_by(p, "Q8_0", (struct type_wishes){.output = "Q9"}, &g, &e),
+                     ERR_USAGE);
+    assert_non_null(strstr(e.expected, "Q4_K"));
+    assert_int_equal(quantize_by(p, "Q8_0", (struct type_wishes){.embedding = "IQ1_S"}, &g, &e),
+                     ERR_USAGE);
+    assert_int_equal(quantize_by(p, "COPY", (struct type_wishes){.pure = true}, &g, &e), ERR_USAGE);
+}
+
 static void keys_stay_and_the_type_is_told(void **state) {
     const struct paths *p = *state;
     struct gguf before, after;
@@ -672,6 +727,8 @@ int main(void) {
         TEST(tied_and_expert_models_have_their_rules),
         TEST(sizes_of_a_mixture_have_their_rules),
         TEST(values_of_many_query_heads_have_more_bits),
+        TEST(rules_go_before_the_mixture),
+        TEST(impossible_rules_are_refused),
         TEST(keys_stay_and_the_type_is_told),
         TEST(floats_become_other_floats),
         TEST(copies_keep_every_byte),
