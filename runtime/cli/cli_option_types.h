@@ -124,6 +124,8 @@ struct cli_options {
 
     const char *output, *mixture, *importance; // of quantize; NULL: not given
     const char *output_type, *embedding_type;  // of its matrices; NULL: not given
+    const char *tensor_type_file;              // NULL: not given
+    struct text_list tensor_types;
     bool pure, leave_output, requantize;
 
     const char *logits_base; // of perplexity; NULL: not given

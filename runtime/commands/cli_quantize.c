@@ -35,10 +35,14 @@ enum status cli_quantize(struct cli *cli, struct err *e) {
                                        .importance = o->importance,
                                        .types = {.output = o->output_type,
                                                  .embedding = o->embedding_type,
+                                                 .named = o->tensor_types.texts,
+                                                 .n_named = o->tensor_types.n,
+                                                 .named_file = o->tensor_type_file,
                                                  .pure = o->pure,
                                                  .leave_output = o->leave_output},
                                        .requantize = o->requantize,
                                        .n_threads = o->n_threads,
+                                       .log = &cli->log,
                                        .progress = cli_progress(cli)};
     struct quantize_result result;
     if (mixture_find(&options.mixture, o->mixture, e)) return e->status;

@@ -1,6 +1,8 @@
 /* mixture.c: see mixture.h. */
 #include "runtime/quantize/mixture.h"
 
+#include "base/mem.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -168,6 +170,7 @@ static bool is_kept(const struct gguf_tensor *t) {
 
 struct facts { // about the model
     const struct type_rules *rules;
+    const bool *asked; // for each tensor: the mixture chooses its type
     enum file_type file;
     uint64_t n_layers, n_experts;
     bool tied;          // no output matrix: the embedding takes its place
@@ -245,14 +248,14 @@ static enum dtype fitting_type(enum dtype type, uint64_t columns) {
     return DTYPE_F16;
 }
 
-// How many tensors of that role stand in lower layers, of *n.
-static uint64_t rank_of(const struct gguf *g, enum role role, const struct gguf_tensor *t,
-                        uint64_t *n) {
+// How many tensors of that role, whose types the mixture chooses, stand in lower layers, of all *n.
+static uint64_t rank_of(const struct facts *f, const struct gguf *g, enum role role,
+                        const struct gguf_tensor *t, uint64_t *n) {
     uint64_t rank = 0;
     *n = 0;
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         if (role_of(&g->tensors[i]) != role || is_kept(&g->tensors[i])) continue;
-        rank += layer_of(&g->tensors[i]) < layer_of(t);
+        rank += f->asked[i] && layer_of(&g->tensors[i]) < layer_of(t);
         ++*n;
     }
     return rank;
@@ -262,8 +265,8 @@ static bool is_plain(enum dtype type) {
     return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_BF16;
 }
 
-static enum dtype choose_by_mixture(const struct mixture *m, const struct facts *f,
-                                    const struct gguf *g, const struct gguf_tensor *t) {
+static enum dtype choose(const struct mixture *m, const struct facts *f, const struct gguf *g,
+                         const struct gguf_tensor *t) {
     const enum role role = role_of(t);
     const int64_t layer = layer_of(t);
     uint64_t n;
@@ -273,12 +276,12 @@ static enum dtype choose_by_mixture(const struct mixture *m, const struct facts 
     if (f->file == FILE_MXFP4) return t->ne[2] > 1 ? DTYPE_MXFP4 : DTYPE_Q8_0;
     switch (role) {
     case ROLE_VALUES: {
-        const uint64_t rank = rank_of(g, role, t, &n);
+        const uint64_t rank = rank_of(f, g, role, t, &n);
         return values_type(f, m->base, rank, n);
     }
     case ROLE_KEYS: return f->n_experts == 8 ? DTYPE_Q8_0 : m->base;
     case ROLE_FFN_DOWN: {
-        const uint64_t rank = rank_of(g, role, t, &n);
+        const uint64_t rank = rank_of(f, g, role, t, &n);
         return down_type(f, m->base, f->n_experts > 1 && layer >= 0 ? (uint64_t)layer : rank,
                          f->n_layers);
     }
@@ -287,13 +290,21 @@ static enum dtype choose_by_mixture(const struct mixture *m, const struct facts 
     }
 }
 
-// The embedding's own rule goes before that of the output, whose place it may take.
-static enum dtype choose(const struct mixture *m, const struct facts *f, const struct gguf *g,
-                         const struct gguf_tensor *t) {
-    const struct type_rules *r = f->rules;
-    if (role_of(t) == ROLE_EMBEDDING && r->embedding != DTYPE_COUNT) return r->embedding;
-    if (role_of(t) == ROLE_OUTPUT && r->output != DTYPE_COUNT) return r->output;
-    return choose_by_mixture(m, f, g, t);
+// Finds the type that the user gives the tensor. What is said of the embedding and the output goes
+// before patterns, but for the embedding per layer, which is a table of its own.
+static enum status find_rule(struct type_rules *r, const struct gguf_tensor *t, bool *found,
+                             enum dtype *out, struct err *e) {
+    const enum role role = role_of(t);
+    if (type_rules_find(r, t->name, found, out, e)) return e->status;
+    if (role == ROLE_EMBEDDING && r->embedding != DTYPE_COUNT &&
+        !(*found && is_named(t, "per_layer_token_embd.weight"))) {
+        *found = true;
+        *out = r->embedding;
+    } else if (role == ROLE_OUTPUT && r->output != DTYPE_COUNT) {
+        *found = true;
+        *out = r->output;
+    }
+    return OK;
 }
 
 // ---- A whole file -------------------------------------------------------------------------------
@@ -408,21 +419,48 @@ static enum status check_rules(const struct mixture *m, const struct type_rules 
     return err_fix(e, "take another type than COPY, or leave these options out");
 }
 
-enum status mixture_choose(const struct mixture *m, const struct gguf *g,
-                           const struct mixture_terms *terms, enum dtype *types, struct err *e) {
-    struct facts facts = {.rules = terms->rules,
-                          .file = (enum file_type)m->file_type,
-                          .has_importance = terms->importance != NULL};
-    if (check_rules(m, terms->rules, e) || read_facts(&facts, g, e)) return e->status;
+// Fills types where no choice is left, and asked.
+static enum status apply_rules(const struct mixture *m, const struct gguf *g, struct type_rules *r,
+                               enum dtype *types, bool *asked, struct err *e) {
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         const struct gguf_tensor *t = &g->tensors[i];
+        bool found = false;
         types[i] = t->type;
+        asked[i] = false;
         if (mixture_copies(m) || is_kept(t)) continue;
-        if (role_of(t) == ROLE_OUTPUT && terms->rules->leave_output) continue;
-        types[i] = fitting_type(choose(m, &facts, g, t), t->ne[0]);
+        if (role_of(t) == ROLE_OUTPUT && r->leave_output) continue;
+        if (find_rule(r, t, &found, &types[i], e)) return e->status;
+        types[i] = fitting_type(types[i], t->ne[0]);
+        asked[i] = !found;
+    }
+    return OK;
+}
+
+static enum status fill_types(const struct mixture *m, const struct gguf *g, struct facts *f,
+                              const struct mixture_terms *terms, enum dtype *types, struct err *e) {
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensors[i];
+        if (f->asked[i]) types[i] = fitting_type(choose(m, f, g, t), t->ne[0]);
         if (check_source(t, types[i], terms->requantize, e) ||
-            check_importance(&facts, t, types[i], terms->importance, e))
+            check_importance(f, t, types[i], terms->importance, e))
             return e->status;
     }
     return OK;
+}
+
+enum status mixture_choose(const struct mixture *m, const struct gguf *g,
+                           const struct mixture_terms *terms, enum dtype *types, struct err *e) {
+    bool *asked = mem_alloc(g->n_tensors, sizeof *asked);
+    struct facts facts = {.rules = terms->rules,
+                          .asked = asked,
+                          .file = (enum file_type)m->file_type,
+                          .has_importance = terms->importance != NULL};
+    enum status status = OK;
+    if (!asked) return err_memory(e, g->n_tensors, "the types");
+    if (check_rules(m, terms->rules, e) || read_facts(&facts, g, e) ||
+        apply_rules(m, g, terms->rules, types, asked, e) ||
+        fill_types(m, g, &facts, terms, types, e))
+        status = e->status;
+    mem_free(asked);
+    return status;
 }

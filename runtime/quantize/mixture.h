@@ -26,7 +26,7 @@ bool mixture_copies(const struct mixture *m);
 // Facts and wishes beside the mixture and the model that a choice depends on.
 struct mixture_terms {
     const struct importance *importance; // NULL: none
-    const struct type_rules *rules;
+    struct type_rules *rules;
     bool requantize; // a quantised matrix may be quantised again
 };
 

@@ -258,6 +258,7 @@ static enum status open_job(struct job *j, struct err *e) {
                                         .requantize = o->requantize};
     if (mixture_choose(o->mixture, &j->gguf, &terms, j->types, e))
         return err_context(e, "%s", o->source);
+    type_rules_warn(&j->rules, o->log);
     if (team_open(&j->team, o->n_threads, false, e)) return e->status;
     j->n_lanes = team_size(j->team);
     return make_buffers(j, e);
@@ -267,6 +268,7 @@ static void close_job(struct job *j) {
     new_file_close(&j->target);
     team_close(j->team);
     importance_close(&j->importance);
+    type_rules_close(&j->rules);
     gguf_close(&j->gguf);
     mem_free(j->types);
     mem_free(j->rows);

@@ -7,6 +7,7 @@
 #ifndef TANDEM_RUNTIME_QUANTIZE_QUANTIZE_FILE_H
 #define TANDEM_RUNTIME_QUANTIZE_QUANTIZE_FILE_H
 
+#include "base/log.h"
 #include "base/progress.h"
 #include "runtime/quantize/mixture.h"
 
@@ -17,6 +18,7 @@ struct quantize_options {
     struct type_wishes types;      // that go before the mixture's
     bool requantize;               // tensors that are quantised already, too
     int32_t n_threads;             // 0: one per performance core
+    const struct log *log;         // NULL: none
     struct progress progress;      // told "quantize", in bytes of the source
 };
 

@@ -1,9 +1,34 @@
 /* type_rules.c: see type_rules.h. */
 #include "runtime/quantize/type_rules.h"
 
+#include "base/mem.h"
 #include "kernels/cpu/quantize.h"
 
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <string.h>
 #include <strings.h>
+
+enum { FILE_BYTES_MOST = 1 << 20, MATCH_LIMIT = 1000000 };
+
+struct type_pattern {
+    char *text; // owned: without its type
+    pcre2_code *code;
+    enum dtype type;
+    bool is_used;
+};
+
+struct type_patterns {
+    pcre2_general_context *memory; // routes PCRE2 through mem_alloc
+    pcre2_compile_context *options;
+    pcre2_match_context *limits;
+    pcre2_match_data *match;
+    struct type_pattern *list; // owned
+    uint32_t n, capacity;
+};
+
+// ---- Types --------------------------------------------------------------------------------------
 
 static enum status refuse_type(const char *option, const char *name, struct err *e) {
     char known[sizeof e->expected] = "";
@@ -26,17 +51,156 @@ static enum status read_type(enum dtype *out, const char *option, const char *na
     return refuse_type(option, name, e);
 }
 
+// ---- Patterns -----------------------------------------------------------------------------------
+
+static const char OPTION[] = "--tensor-type", PURPOSE[] = "patterns of tensors";
+
+static void *give(PCRE2_SIZE size_bytes, void *unused) {
+    (void)unused;
+    return mem_alloc(size_bytes, 1);
+}
+
+static void take(void *memory, void *unused) {
+    (void)unused;
+    mem_free(memory);
+}
+
+static enum status open_patterns(struct type_patterns **out, struct err *e) {
+    struct type_patterns *p = *out = mem_alloc(1, sizeof *p);
+    if (!p) return err_memory(e, sizeof *p, PURPOSE);
+    p->memory = pcre2_general_context_create(give, take, NULL);
+    if (p->memory) p->options = pcre2_compile_context_create(p->memory);
+    if (p->options) p->limits = pcre2_match_context_create(p->memory);
+    if (p->limits) p->match = pcre2_match_data_create(1, p->memory);
+    if (!p->match) return err_memory(e, 0, PURPOSE);
+    pcre2_set_match_limit(p->limits, MATCH_LIMIT);
+    return OK;
+}
+
+static void close_patterns(struct type_patterns *p) {
+    if (!p) return;
+    for (uint32_t i = 0; i < p->n; i++) {
+        pcre2_code_free(p->list[i].code);
+        mem_free(p->list[i].text);
+    }
+    mem_free(p->list);
+    pcre2_match_data_free(p->match);
+    pcre2_match_context_free(p->limits);
+    pcre2_compile_context_free(p->options);
+    pcre2_general_context_free(p->memory);
+    mem_free(p);
+}
+
+static enum status compile(const struct type_patterns *p, struct type_pattern *out, struct err *e) {
+    int code = 0;
+    PCRE2_SIZE where = 0;
+    PCRE2_UCHAR reason[120];
+    out->code = pcre2_compile((PCRE2_SPTR)out->text, PCRE2_ZERO_TERMINATED,
+                              PCRE2_CASELESS | PCRE2_NEVER_UTF, &code, &where, p->options);
+    if (out->code) return OK;
+    if (code == PCRE2_ERROR_HEAP_FAILED) return err_memory(e, 0, PURPOSE);
+    pcre2_get_error_message(code, reason, sizeof reason);
+    err_set(e, ERR_USAGE, "%s pattern '%.80s', character %zu: %s", OPTION, out->text, where + 1,
+            (const char *)reason);
+    return err_fix(e, "write a regular expression, such as blk\\.[0-9]\\.ffn_down=q8_0");
+}
+
+static enum status make_room(struct type_patterns *p, struct err *e) {
+    if (p->n < p->capacity) return OK;
+    const uint32_t capacity = p->capacity ? 2 * p->capacity : 16;
+    struct type_pattern *bigger = mem_resize(p->list, capacity, sizeof *bigger);
+    if (!bigger) return err_memory(e, capacity * sizeof *bigger, PURPOSE);
+    p->list = bigger;
+    p->capacity = capacity;
+    return OK;
+}
+
+// Adds one "PATTERN=TYPE"; a pattern may hold "=", a type does not.
+static enum status add_pattern(struct type_patterns *p, const char *text, struct err *e) {
+    const char *equals = strrchr(text, '=');
+    if (!equals || equals == text || !equals[1]) {
+        err_set(e, ERR_USAGE, "%s cannot be read", OPTION);
+        err_expected(e, "PATTERN=TYPE, such as attn_v=q8_0");
+        return err_actual(e, "'%.80s'", text);
+    }
+    enum dtype type = DTYPE_COUNT;
+    if (read_type(&type, OPTION, equals + 1, e) || make_room(p, e)) return e->status;
+    struct type_pattern *new = &p->list[p->n++];
+    *new = (struct type_pattern){.text = mem_text(text, (size_t)(equals - text)), .type = type};
+    return new->text ? compile(p, new, e) : err_memory(e, strlen(text), PURPOSE);
+}
+
+static enum status add_file(struct type_patterns *p, const char *path, struct err *e) {
+    char *text = NULL, *rest = NULL;
+    size_t size;
+    enum status status = file_read_text(&text, &size, path, FILE_BYTES_MOST, e);
+    if (status) return status;
+    for (char *word = strtok_r(text, " \t\r\n\v\f", &rest); word && !status;
+         word = strtok_r(NULL, " \t\r\n\v\f", &rest))
+        status = add_pattern(p, word, e);
+    mem_free(text);
+    return status ? err_context(e, "%s", path) : OK;
+}
+
+static enum status read_patterns(struct type_rules *r, const struct type_wishes *w, struct err *e) {
+    if (w->n_named == 0 && !w->named_file) return OK;
+    if (open_patterns(&r->patterns, e)) return e->status;
+    for (int32_t i = 0; i < w->n_named; i++)
+        if (add_pattern(r->patterns, w->named[i], e)) return e->status;
+    return w->named_file ? add_file(r->patterns, w->named_file, e) : OK;
+}
+
+// ---- All rules ----------------------------------------------------------------------------------
+
 enum status type_rules_open(struct type_rules *r, const struct type_wishes *wishes, struct err *e) {
     *r = (struct type_rules){.output = DTYPE_COUNT,
                              .embedding = DTYPE_COUNT,
                              .pure = wishes->pure,
                              .leave_output = wishes->leave_output};
-    if (read_type(&r->output, "--output-tensor-type", wishes->output, e) ||
-        read_type(&r->embedding, "--token-embedding-type", wishes->embedding, e))
-        return e->status;
-    return OK;
+    if (!read_type(&r->output, "--output-tensor-type", wishes->output, e) &&
+        !read_type(&r->embedding, "--token-embedding-type", wishes->embedding, e) &&
+        !read_patterns(r, wishes, e))
+        return OK;
+    type_rules_close(r);
+    return e->status;
+}
+
+void type_rules_close(struct type_rules *r) {
+    close_patterns(r->patterns);
+    *r = (struct type_rules){0};
 }
 
 bool type_rules_change(const struct type_rules *r) {
-    return r->output != DTYPE_COUNT || r->embedding != DTYPE_COUNT || r->pure || r->leave_output;
+    return r->output != DTYPE_COUNT || r->embedding != DTYPE_COUNT || r->pure || r->leave_output ||
+           r->patterns;
+}
+
+enum status type_rules_find(struct type_rules *r, struct gguf_text name, bool *found,
+                            enum dtype *out, struct err *e) {
+    struct type_patterns *p = r->patterns;
+    *found = false;
+    for (uint32_t i = 0; p && i < p->n && !*found; i++) {
+        struct type_pattern *pattern = &p->list[i];
+        const int code = pcre2_match(pattern->code, (PCRE2_SPTR)name.bytes, name.length, 0, 0,
+                                     p->match, p->limits);
+        if (code == PCRE2_ERROR_NOMATCH) continue;
+        if (code == PCRE2_ERROR_NOMEMORY) return err_memory(e, 0, PURPOSE);
+        if (code < 0) {
+            err_set(e, ERR_USAGE, "%s pattern '%.80s' takes too long with %.*s", OPTION,
+                    pattern->text, (int)(name.length < 64 ? name.length : 64), name.bytes);
+            return err_fix(e, "repeat nothing that is repeated already");
+        }
+        pattern->is_used = *found = true;
+        *out = pattern->type;
+    }
+    return OK;
+}
+
+void type_rules_warn(const struct type_rules *r, const struct log *log) {
+    const struct type_patterns *p = r->patterns;
+    for (uint32_t i = 0; p && i < p->n; i++)
+        if (!p->list[i].is_used)
+            log_line(log, LOG_WARN,
+                     "%s %s=%s: no matrix has such a name, or an earlier one decides", OPTION,
+                     p->list[i].text, dtype_name(p->list[i].type));
 }

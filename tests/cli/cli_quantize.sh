@@ -75,6 +75,14 @@ fails quantize_mxfp4_experts_name_the_type 1 'MXFP4_MOE' "$TANDEM" quantize $oss
     grep -q 'Q8_0 .* output.weight' "$work/tensors" && grep -q 'F16 .* token_embd' "$work/tensors" &&
     grep -q 'Q4_1 .* blk.0.attn_v' "$work/tensors"
 check quantize_rules $?
+echo 'ffn_down=q5_1 attn_k=f16' >"$work/types"
+"$TANDEM" quantize --tensor-type blk.1.attn_v=q8_0 --tensor-type nothing=q4_0 \
+    --tensor-type-file "$work/types" "$work/dense.gguf" "$work/named.gguf" Q4_1 2>"$work/log" &&
+    "$TANDEM" inspect -v -m "$work/named.gguf" >"$work/tensors" 2>/dev/null &&
+    grep -q 'Q8_0 .* blk.1.attn_v' "$work/tensors" && grep -q 'Q4_1 .* blk.0.attn_v' "$work/tensors" &&
+    grep -q 'Q5_1 .* blk.2.ffn_down' "$work/tensors" && grep -q 'F16 .* blk.3.attn_k' "$work/tensors" &&
+    grep -q 'warning: --tensor-type nothing=Q4_0' "$work/log"
+check quantize_patterns $? "$(cat "$work/log")"
 fails quantize_rule_names_types 2 'output-tensor-type.*Q4_K' \
     "$TANDEM" quantize --output-tensor-type q9 "$work/dense.gguf" "$work/new" Q8_0
 

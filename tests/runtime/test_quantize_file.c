@@ -90,6 +90,13 @@ static void write_model(const char *path, uint64_t experts, bool tied) {
     gguf_build_close(&b);
 }
 
+static void write_bytes(const char *path, const void *bytes, size_t size) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
 // A matrix in the first and the second layer of 8.
 static void write_two_layers(const char *path) {
     struct gguf_build b;
@@ -388,6 +395,81 @@ static void rules_go_before_the_mixture(void **state) {
     gguf_close(&g);
 }
 
+// The first pattern that matches decides, and what the mixture does not choose does not count among
+// the first layers that it gives more bits.
+static void patterns_name_matrices(void **state) {
+    const struct paths *p = *state;
+    static const char *const named[] = {"BLK.0.ATTN_V=q8_0", "(?=blk)blk\\.\\d\\.attn_v=F16",
+                                        "norm|gate_inp=q8_0"};
+    static const char more[] = " blk.1[01].attn_v=bf16\n\todd=iq4_xs\r\n\n";
+    struct gguf g;
+    struct err e;
+    write_model(p->source, 1, false);
+    write_bytes(p->importance, more, sizeof more - 1);
+    const struct type_wishes wishes = {
+        .named = named, .n_named = 3, .named_file = p->importance, .embedding = "q5_0"};
+    assert_int_equal(quantize_by(p, "Q4_K_S", wishes, &g, &e), OK);
+    assert_layer(&g, 0, "attn_v", DTYPE_Q8_0);
+    assert_layer(&g, 9, "attn_v", DTYPE_F16);
+    assert_layer(&g, 10, "attn_v", DTYPE_BF16);
+    for (int i = 12; i < LAYERS; i++) assert_layer(&g, i, "attn_v", DTYPE_Q5_K);
+    assert_layer(&g, 3, "attn_norm", DTYPE_F32);
+    assert_layer(&g, 3, "ffn_gate_inp", DTYPE_F32);
+    assert_type(&g, "odd.weight", DTYPE_IQ4_NL); // its columns fit no larger blocks
+    assert_type(&g, "token_embd.weight", DTYPE_Q5_0);
+    gguf_close(&g);
+    assert_int_equal(quantize_by(p, "F16", wishes, &g, &e), OK);
+    assert_layer(&g, 0, "attn_v", DTYPE_Q8_0);
+    assert_layer(&g, 0, "attn_k", DTYPE_F16);
+    gguf_close(&g);
+}
+
+static void impossible_patterns_are_refused(void **state) {
+    const struct paths *p = *state;
+    static const struct {
+        const char *text, *words;
+    } wrong[] = {{"attn_v", "cannot be read"},    {"=q8_0", "cannot be read"},
+                 {"attn_v=", "cannot be read"},   {"attn_v=q9", "cannot be made"},
+                 {"attn_(v=q8_0", "character 8"}, {"((.+)+)+[#%]=q8_0", "too long"}};
+    struct gguf g;
+    struct err e;
+    write_model(p->source, 1, false);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const struct type_wishes one = {.named = &wrong[i].text, .n_named = 1};
+        const struct type_wishes in_file = {.named_file = p->importance};
+        assert_int_equal(quantize_by(p, "Q8_0", one, &g, &e), ERR_USAGE);
+        if (!strstr(e.what, wrong[i].words)) fail_msg("%s: %s", wrong[i].text, e.what);
+        write_bytes(p->importance, wrong[i].text, strlen(wrong[i].text));
+        assert_int_equal(quantize_by(p, "Q8_0", in_file, &g, &e), ERR_USAGE);
+    }
+    const struct type_wishes none = {.named_file = p->folder};
+    assert_int_equal(quantize_by(p, "Q8_0", none, &g, &e), ERR_FILE);
+}
+
+static void count_warnings(void *context, enum log_level level, const char *text) {
+    assert_int_equal(level, LOG_WARN);
+    assert_non_null(strstr(text, "attn_q2=Q8_0"));
+    ++*(int *)context;
+}
+
+static void patterns_without_a_matrix_are_told(void **state) {
+    const struct paths *p = *state;
+    static const char *const named[] = {"attn_v=q8_0", "attn_q2=q8_0"};
+    int n_warnings = 0;
+    const struct log log = {.level = LOG_WARN, .tell = count_warnings, .context = &n_warnings};
+    struct quantize_options o = {.source = p->source,
+                                 .target = p->target,
+                                 .types = {.named = named, .n_named = 2},
+                                 .n_threads = 1,
+                                 .log = &log};
+    struct quantize_result result;
+    struct err e;
+    write_model(p->source, 1, false);
+    assert_int_equal(mixture_find(&o.mixture, "Q4_0", &e), OK);
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    assert_int_equal(n_warnings, 1);
+}
+
 static void impossible_rules_are_refused(void **state) {
     const struct paths *p = *state;
     struct gguf g;
@@ -515,13 +597,6 @@ static void split_files_become_one(void **state) {
 }
 
 // ---- Importance ---------------------------------------------------------------------------------
-
-static void write_bytes(const char *path, const void *bytes, size_t size) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, size, file), size);
-    assert_int_equal(fclose(file), 0);
-}
 
 // A file of the older form with one record: uses 4, values 4 * value. It comes from 3 chunks of
 // c.txt.
@@ -705,11 +780,19 @@ static void refused_allocations_are_errors(void **state) {
     bool refused = true;
     write_model(p->source, 1, false);
     write_gguf_importance(p->importance, "blk.2.ffn_down.weight", COLUMNS, 1, 1);
+    static const char *const named[] = {"attn_v=q8_0", "ffn_(up|down)=q5_0"};
     for (int64_t n = 1; refused; n++) {
+        struct quantize_options o = {.source = p->source,
+                                     .target = p->target,
+                                     .importance = p->importance,
+                                     .types = {.named = named, .n_named = 2},
+                                     .n_threads = 2};
         struct quantize_result result;
         struct err e;
+        assert_int_equal(mixture_find(&o.mixture, "Q4_K_M", &e), OK);
+        unlink(p->target);
         alloc_fail_at(n);
-        const enum status status = quantize(p, "Q4_K_M", p->importance, &result, &e);
+        const enum status status = quantize_file(&o, &result, &e);
         refused = alloc_fail_happened();
         alloc_fail_at(0);
         assert_int_equal(status, refused ? ERR_MEMORY : OK);
@@ -729,6 +812,9 @@ int main(void) {
         TEST(values_of_many_query_heads_have_more_bits),
         TEST(rules_go_before_the_mixture),
         TEST(impossible_rules_are_refused),
+        TEST(patterns_name_matrices),
+        TEST(impossible_patterns_are_refused),
+        TEST(patterns_without_a_matrix_are_told),
         TEST(keys_stay_and_the_type_is_told),
         TEST(floats_become_other_floats),
         TEST(copies_keep_every_byte),
