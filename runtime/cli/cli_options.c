@@ -520,7 +520,7 @@ static enum status check_needs(const struct cli_options *o, struct err *e) {
     const char *command = command_name(o->command);
     const int texts = count_texts(o);
     if (check_model(o, e)) return e->status;
-    if (o->command == COMMAND_QUANTIZE && !(o->model && o->output && o->mixture)) {
+    if (o->command == COMMAND_QUANTIZE && !(o->model && (o->output || o->dry_run) && o->mixture)) {
         err_set(e, ERR_USAGE,
                 "'tandem quantize' needs a model, a name for the new file and a type");
         return err_fix(e, "for example: tandem quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M");
@@ -555,6 +555,10 @@ static void settle(struct cli_options *o) {
     if (o->n_ctx < 0) o->n_ctx = 0;
     if (o->reasoning_budget == 0) o->thinking = THINKING_OFF;
     if (GENERATE & 1u << o->command) o->escape = !o->no_escape;
+    if (o->dry_run && !o->mixture) { // FILE TYPE
+        o->mixture = o->output;
+        o->output = NULL;
+    }
     if (o->n_threads < 0) o->n_threads = 0;
     if (o->n_threads_batch < 0) o->n_threads_batch = 0;
 }

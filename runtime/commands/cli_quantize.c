@@ -9,9 +9,9 @@
 
 static enum status print_json(const struct cli_options *o, const struct quantize_result *r,
                               struct err *e) {
+    json_t *file = o->dry_run ? json_null() : report_json_text(o->output, strlen(o->output));
     return report_json_write(
-        json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "file",
-                  report_json_text(o->output, strlen(o->output)), "type", o->mixture,
+        json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "file", file, "type", o->mixture,
                   "source_bytes", report_json_count(r->source_bytes), "target_bytes",
                   report_json_count(r->target_bytes), "tensors", report_json_count(r->n_tensors),
                   "quantized", report_json_count(r->n_changed), "with_importance",
@@ -28,10 +28,21 @@ static void print_result(const struct cli_options *o, const struct quantize_resu
     fputc('\n', stderr);
 }
 
+static void print_dry_run(const struct cli_options *o, const struct quantize_result *r) {
+    char source[ERR_SIZE_CHARS], target[ERR_SIZE_CHARS];
+    printf("%s would have %s, from %s; %u of %u tensors quantised", o->mixture,
+           err_size_needed(target, r->target_bytes), err_size_needed(source, r->source_bytes),
+           r->n_changed, r->n_tensors);
+    if (o->importance) printf(", %u of them with importance", r->n_important);
+    if (r->n_elements > 0)
+        printf("; %.2f bits per weight", 8 * (double)r->target_bytes / (double)r->n_elements);
+    putchar('\n');
+}
+
 enum status cli_quantize(struct cli *cli, struct err *e) {
     const struct cli_options *o = &cli->options;
     struct quantize_options options = {.source = o->model,
-                                       .target = o->output,
+                                       .target = o->dry_run ? NULL : o->output,
                                        .importance = o->importance,
                                        .types = {.output = o->output_type,
                                                  .embedding = o->embedding_type,
@@ -51,6 +62,9 @@ enum status cli_quantize(struct cli *cli, struct err *e) {
     progress_bar_clear(&cli->bar);
     if (status) return status;
     if (o->json) return print_json(o, &result, e);
-    if (!o->quiet) print_result(o, &result);
+    if (o->dry_run)
+        print_dry_run(o, &result);
+    else if (!o->quiet)
+        print_result(o, &result);
     return OK;
 }

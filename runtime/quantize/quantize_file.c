@@ -133,8 +133,6 @@ static enum status quantize_tensor(struct job *j, const struct gguf_tensor *t, e
     const bool is_weight = dtype_weight(t->type, &w.from);
     ASSERT(is_weight); // mixture_choose takes no other
     if (importance_find(&j->importance, t, &w.importance, &w.per_matrix, e)) return e->status;
-    j->result.n_changed++;
-    j->result.n_important += w.importance != NULL;
     for (; w.first < n_rows; w.first += w.count) {
         w.count = n_rows - w.first < most ? n_rows - w.first : most;
         if (quantize_rows(j, &w, e)) return e->status;
@@ -175,7 +173,30 @@ static void add_importance(struct gguf_head *h, const char *path, const struct i
     if (m->n_chunks) gguf_head_u32(h, "quantize.imatrix.chunks_count", (uint32_t)m->n_chunks);
 }
 
-// Fills *h, and the sizes of the result.
+// Fills the result, and tells the listener of the log every change.
+static enum status count_changes(struct job *j, struct err *e) {
+    struct quantize_result *r = &j->result;
+    r->n_tensors = j->gguf.n_tensors;
+    for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
+        const struct gguf_tensor *t = &j->gguf.tensors[i];
+        const float *importance = NULL;
+        bool per_matrix;
+        r->source_bytes += t->size_bytes;
+        r->target_bytes += target_bytes(j, i);
+        r->n_elements += t->ne[0] * rows_of(t);
+        if (j->types[i] == t->type) continue;
+        if (importance_find(&j->importance, t, &importance, &per_matrix, e)) return e->status;
+        r->n_changed++;
+        r->n_important += importance != NULL;
+        log_line(j->options->log, LOG_INFO, "%.*s: %s to %s%s",
+                 (int)(t->name.length < 128 ? t->name.length : 128), t->name.bytes,
+                 dtype_name(t->type), dtype_name(j->types[i]),
+                 importance ? " with importance" : "");
+    }
+    return OK;
+}
+
+// Fills *h.
 static enum status make_head(struct job *j, struct gguf_head *h, struct err *e) {
     const struct quantize_options *o = j->options;
     uint64_t offset = 0;
@@ -189,10 +210,7 @@ static enum status make_head(struct job *j, struct gguf_head *h, struct err *e) 
         const struct gguf_tensor *t = &j->gguf.tensors[i];
         gguf_head_tensor(h, t, j->types[i], offset);
         offset += round_up(target_bytes(j, i), j->gguf.alignment);
-        j->result.source_bytes += t->size_bytes;
-        j->result.target_bytes += target_bytes(j, i);
     }
-    j->result.n_tensors = j->gguf.n_tensors;
     if (gguf_head_finish(h, j->gguf.alignment, e)) return e->status;
     return new_file_reserve(&j->target, h->size + offset, e);
 }
@@ -259,9 +277,15 @@ static enum status open_job(struct job *j, struct err *e) {
     if (mixture_choose(o->mixture, &j->gguf, &terms, j->types, e))
         return err_context(e, "%s", o->source);
     type_rules_warn(&j->rules, o->log);
+    return count_changes(j, e);
+}
+
+static enum status open_work(struct job *j, struct err *e) {
+    const struct quantize_options *o = j->options;
     if (team_open(&j->team, o->n_threads, false, e)) return e->status;
     j->n_lanes = team_size(j->team);
-    return make_buffers(j, e);
+    if (make_buffers(j, e)) return e->status;
+    return new_file_open(&j->target, o->target, e);
 }
 
 static void close_job(struct job *j) {
@@ -280,8 +304,10 @@ enum status quantize_file(const struct quantize_options *options, struct quantiz
                           struct err *e) {
     struct job job = {.options = options};
     enum status status = OK;
-    if (open_job(&job, e) || new_file_open(&job.target, options->target, e) ||
-        write_head(&job, e) || write_tensors(&job, e) || new_file_commit(&job.target, e))
+    if (open_job(&job, e))
+        status = e->status;
+    else if (options->target && (open_work(&job, e) || write_head(&job, e) ||
+                                 write_tensors(&job, e) || new_file_commit(&job.target, e)))
         status = e->status;
     *result = job.result;
     close_job(&job);

@@ -12,7 +12,8 @@
 #include "runtime/quantize/mixture.h"
 
 struct quantize_options {
-    const char *source, *target;   // a GGUF file, or part 1 of a split one; a name that is free
+    const char *source;            // a GGUF file, or part 1 of a split one
+    const char *target;            // a name that is free; NULL: nothing is written
     const char *importance;        // file of llama-imatrix; NULL: none
     const struct mixture *mixture; // borrowed
     struct type_wishes types;      // that go before the mixture's
@@ -24,13 +25,14 @@ struct quantize_options {
 
 struct quantize_result {
     uint64_t source_bytes, target_bytes; // of tensors
+    uint64_t n_elements;                 // of all of them
     uint32_t n_tensors, n_changed;
     uint32_t n_important; // quantised with importance
 };
 
-// ERR_FILE also if target exists or the disk is full; ERR_FORMAT, ERR_UNSUPPORTED for the source or
-// the importance, also for an element that its new type cannot hold; ERR_MEMORY, ERR_CANCELLED. On
-// failure no file is left.
+// Without a target only the result is filled. ERR_FILE also if target exists or the disk is full;
+// ERR_FORMAT, ERR_UNSUPPORTED for the source or the importance, also for an element that its new
+// type cannot hold; ERR_MEMORY, ERR_CANCELLED. On failure no file is left.
 enum status quantize_file(const struct quantize_options *options, struct quantize_result *result,
                           struct err *e);
 

@@ -86,6 +86,17 @@ check quantize_patterns $? "$(cat "$work/log")"
 fails quantize_rule_names_types 2 'output-tensor-type.*Q4_K' \
     "$TANDEM" quantize --output-tensor-type q9 "$work/dense.gguf" "$work/new" Q8_0
 
+# A dry run says what the real one makes, and writes nothing.
+"$TANDEM" quantize --json -q "$work/dense.gguf" "$work/real.gguf" Q4_0 | grep -v '"file"' >"$work/real.json" &&
+    "$TANDEM" quantize --json --dry-run "$work/dense.gguf" Q4_0 | grep -v '"file"' >"$work/dry.json" &&
+    cmp "$work/real.json" "$work/dry.json"
+check quantize_dry_run_json $?
+"$TANDEM" quantize -v --dry-run "$work/dense.gguf" "$work/new" Q4_0 >"$work/out" 2>"$work/log" &&
+    grep -q '^Q4_0 would have .* bits per weight$' "$work/out" &&
+    grep -q 'blk.0.attn_v.weight: F16 to Q4_0' "$work/log"
+check quantize_dry_run $? "$(cat "$work/out")"
+fails quantize_dry_run_needs_a_type 2 'needs a model' "$TANDEM" quantize --dry-run "$work/dense.gguf"
+
 parts=tests/golden/tiny/split-00001-of-00003.gguf
 "$TANDEM" quantize -q $parts "$work/joined.gguf" COPY && logits $parts "$work/parts.f32" &&
     logits "$work/joined.gguf" "$work/joined.f32" && cmp "$work/parts.f32" "$work/joined.f32"

@@ -756,6 +756,22 @@ static void only_floats_and_blocks_are_read(void **state) {
     }
 }
 
+// Importance of another model is found before the work, also where nothing is written.
+static void dry_runs_fail_as_others_do(void **state) {
+    const struct paths *p = *state;
+    struct quantize_options o = {.source = p->source, .importance = p->importance};
+    struct quantize_result result;
+    struct err e;
+    write_model(p->source, 1, false);
+    write_dat(p->importance, "output.weight", COLUMNS / 2, 1);
+    assert_int_equal(mixture_find(&o.mixture, "Q5_0", &e), OK);
+    assert_int_equal(quantize_file(&o, &result, &e), ERR_FORMAT);
+    write_dat(p->importance, "output.weight", COLUMNS, 1);
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    assert_int_equal(result.n_important, 1);
+    assert_true(result.target_bytes > 0 && result.target_bytes < result.source_bytes / 2);
+}
+
 static bool stop_halfway(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
     assert_string_equal(what, "quantize");
@@ -824,6 +840,7 @@ int main(void) {
         TEST(broken_importance_is_refused),
         TEST(unusable_numbers_are_refused),
         TEST(only_floats_and_blocks_are_read),
+        TEST(dry_runs_fail_as_others_do),
         TEST(stopping_leaves_no_file),
         TEST(refused_allocations_are_errors),
     };
