@@ -51,6 +51,8 @@ enum status cli_quantize(struct cli *cli, struct err *e) {
                                                  .named_file = o->tensor_type_file,
                                                  .pure = o->pure,
                                                  .leave_output = o->leave_output},
+                                       .overrides = o->key_overrides.texts,
+                                       .n_overrides = o->key_overrides.n,
                                        .requantize = o->requantize,
                                        .n_threads = o->n_threads,
                                        .log = &cli->log,

@@ -63,6 +63,17 @@ void gguf_head_u32(struct gguf_head *h, const char *key, uint32_t number) {
     add_u32(h, number);
 }
 
+void gguf_head_f32(struct gguf_head *h, const char *key, float number) {
+    begin_value(h, key, strlen(key), GGUF_F32);
+    add(h, &number, sizeof number);
+}
+
+void gguf_head_bool(struct gguf_head *h, const char *key, bool is) {
+    const uint8_t byte = is;
+    begin_value(h, key, strlen(key), GGUF_BOOL);
+    add(h, &byte, sizeof byte);
+}
+
 void gguf_head_text(struct gguf_head *h, const char *key, const char *text) {
     begin_value(h, key, strlen(key), GGUF_STRING);
     add_text(h, text, strlen(text));

@@ -22,6 +22,8 @@ void gguf_head_close(struct gguf_head *h); // accepts a zeroed one; leaves it ze
 
 void gguf_head_value(struct gguf_head *h, const struct gguf_value *value); // copies a key
 void gguf_head_u32(struct gguf_head *h, const char *key, uint32_t number);
+void gguf_head_f32(struct gguf_head *h, const char *key, float number);
+void gguf_head_bool(struct gguf_head *h, const char *key, bool is);
 void gguf_head_text(struct gguf_head *h, const char *key, const char *text);
 // A tensor of that name and shape with another type, at an offset in the data section.
 void gguf_head_tensor(struct gguf_head *h, const struct gguf_tensor *t, enum dtype type,

@@ -7,6 +7,7 @@
 #include "kernels/cpu/quantize.h"
 #include "runtime/gguf/gguf_write.h"
 #include "runtime/quantize/importance.h"
+#include "runtime/quantize/key_overrides.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct job {
     struct gguf gguf;
     struct importance importance; // empty without a file
     struct type_rules rules;
+    struct key_overrides overrides;
     enum dtype *types; // [n_tensors]
     struct team *team;
     int32_t n_lanes;
@@ -147,7 +149,7 @@ static bool key_is(const struct gguf_value *value, const char *key) {
 }
 
 // Keys that the new file has with other values, or, being whole, not at all.
-static bool is_replaced(const struct mixture *mixture, const struct gguf_value *value) {
+static bool is_replaced(const struct job *j, const struct gguf_value *value) {
     static const char *const keys[] = {"general.quantization_version",
                                        "split.no",
                                        "split.count",
@@ -156,21 +158,46 @@ static bool is_replaced(const struct mixture *mixture, const struct gguf_value *
                                        "quantize.imatrix.dataset",
                                        "quantize.imatrix.entries_count",
                                        "quantize.imatrix.chunks_count"};
+    if (key_overrides_have(&j->overrides, value->key)) return true;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (key_is(value, keys[i])) return true;
-    return key_is(value, "general.file_type") && !mixture_copies(mixture);
+    return key_is(value, "general.file_type") && !mixture_copies(j->options->mixture);
+}
+
+// True if the new file has no value of that key yet.
+static bool is_free(const struct job *j, const char *key) {
+    return !key_overrides_have(&j->overrides, (struct gguf_text){key, strlen(key)});
+}
+
+static void add_number(const struct job *j, struct gguf_head *h, const char *key, uint32_t number) {
+    if (is_free(j, key)) gguf_head_u32(h, key, number);
+}
+
+static void add_text(const struct job *j, struct gguf_head *h, const char *key, const char *text) {
+    if (is_free(j, key)) gguf_head_text(h, key, text);
+}
+
+static void add_importance(const struct job *j, struct gguf_head *h) {
+    const struct importance *m = &j->importance;
+    add_text(j, h, "quantize.imatrix.file", j->options->importance);
+    if (m->dataset) add_text(j, h, "quantize.imatrix.dataset", m->dataset);
+    add_number(j, h, "quantize.imatrix.entries_count", m->n_entries);
+    if (m->n_chunks) add_number(j, h, "quantize.imatrix.chunks_count", (uint32_t)m->n_chunks);
+}
+
+static void add_keys(const struct job *j, struct gguf_head *h) {
+    const struct quantize_options *o = j->options;
+    for (uint32_t i = 0; i < j->gguf.n_values; i++)
+        if (!is_replaced(j, &j->gguf.values[i])) gguf_head_value(h, &j->gguf.values[i]);
+    if (!mixture_copies(o->mixture)) add_number(j, h, "general.file_type", o->mixture->file_type);
+    add_number(j, h, "general.quantization_version", QUANTIZATION_VERSION);
+    if (o->importance) add_importance(j, h);
+    key_overrides_write(&j->overrides, h);
 }
 
 static uint64_t target_bytes(const struct job *j, uint32_t i) {
     const struct gguf_tensor *t = &j->gguf.tensors[i];
     return dtype_bytes(j->types[i], t->ne[0]) * rows_of(t);
-}
-
-static void add_importance(struct gguf_head *h, const char *path, const struct importance *m) {
-    gguf_head_text(h, "quantize.imatrix.file", path);
-    if (m->dataset) gguf_head_text(h, "quantize.imatrix.dataset", m->dataset);
-    gguf_head_u32(h, "quantize.imatrix.entries_count", m->n_entries);
-    if (m->n_chunks) gguf_head_u32(h, "quantize.imatrix.chunks_count", (uint32_t)m->n_chunks);
 }
 
 // Fills the result, and tells the listener of the log every change.
@@ -198,14 +225,9 @@ static enum status count_changes(struct job *j, struct err *e) {
 
 // Fills *h.
 static enum status make_head(struct job *j, struct gguf_head *h, struct err *e) {
-    const struct quantize_options *o = j->options;
     uint64_t offset = 0;
     gguf_head_open(h);
-    for (uint32_t i = 0; i < j->gguf.n_values; i++)
-        if (!is_replaced(o->mixture, &j->gguf.values[i])) gguf_head_value(h, &j->gguf.values[i]);
-    if (!mixture_copies(o->mixture)) gguf_head_u32(h, "general.file_type", o->mixture->file_type);
-    gguf_head_u32(h, "general.quantization_version", QUANTIZATION_VERSION);
-    if (o->importance) add_importance(h, o->importance, &j->importance);
+    add_keys(j, h);
     for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
         const struct gguf_tensor *t = &j->gguf.tensors[i];
         gguf_head_tensor(h, t, j->types[i], offset);
@@ -266,7 +288,9 @@ static enum status make_buffers(struct job *j, struct err *e) {
 
 static enum status open_job(struct job *j, struct err *e) {
     const struct quantize_options *o = j->options;
-    if (type_rules_open(&j->rules, &o->types, e) || gguf_open(&j->gguf, o->source, e))
+    if (type_rules_open(&j->rules, &o->types, e) ||
+        key_overrides_open(&j->overrides, o->overrides, o->n_overrides, e) ||
+        gguf_open(&j->gguf, o->source, e))
         return e->status;
     if (o->importance && importance_open(&j->importance, o->importance, e)) return e->status;
     j->types = mem_alloc(j->gguf.n_tensors, sizeof *j->types);
@@ -293,6 +317,7 @@ static void close_job(struct job *j) {
     team_close(j->team);
     importance_close(&j->importance);
     type_rules_close(&j->rules);
+    key_overrides_close(&j->overrides);
     gguf_close(&j->gguf);
     mem_free(j->types);
     mem_free(j->rows);

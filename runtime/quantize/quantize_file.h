@@ -17,10 +17,12 @@ struct quantize_options {
     const char *importance;        // file of llama-imatrix; NULL: none
     const struct mixture *mixture; // borrowed
     struct type_wishes types;      // that go before the mixture's
-    bool requantize;               // tensors that are quantised already, too
-    int32_t n_threads;             // 0: one per performance core
-    const struct log *log;         // NULL: none
-    struct progress progress;      // told "quantize", in bytes of the source
+    const char *const *overrides;  // [n_overrides]: values of keys, "KEY=TYPE:VALUE"
+    int32_t n_overrides;
+    bool requantize;          // tensors that are quantised already, too
+    int32_t n_threads;        // 0: one per performance core
+    const struct log *log;    // NULL: none
+    struct progress progress; // told "quantize", in bytes of the source
 };
 
 struct quantize_result {

@@ -86,6 +86,14 @@ check quantize_patterns $? "$(cat "$work/log")"
 fails quantize_rule_names_types 2 'output-tensor-type.*Q4_K' \
     "$TANDEM" quantize --output-tensor-type q9 "$work/dense.gguf" "$work/new" Q8_0
 
+"$TANDEM" quantize -q --override-kv general.name=str:Mine --override-kv llama.context_length=int:77 \
+    "$work/dense.gguf" "$work/keys.gguf" Q8_0 &&
+    "$TANDEM" inspect -m "$work/keys.gguf" >"$work/out" 2>/dev/null &&
+    grep -q 'Mine' "$work/out" && grep -q '77' "$work/out"
+check quantize_keys $? "$(head -c 200 "$work/out")"
+fails quantize_key_needs_a_type 2 'KEY=TYPE:VALUE' \
+    "$TANDEM" quantize --override-kv a=1 "$work/dense.gguf" "$work/new" Q8_0
+
 # A dry run says what the real one makes, and writes nothing.
 "$TANDEM" quantize --json -q "$work/dense.gguf" "$work/real.gguf" Q4_0 | grep -v '"file"' >"$work/real.json" &&
     "$TANDEM" quantize --json --dry-run "$work/dense.gguf" Q4_0 | grep -v '"file"' >"$work/dry.json" &&

@@ -566,6 +566,61 @@ static void copies_keep_every_byte(void **state) {
     unlink(quantised);
 }
 
+static void keys_get_other_values(void **state) {
+    const struct paths *p = *state;
+    static const char *const overrides[] = {"some.number=int:7",      "new.text=str:a=b:c",
+                                            "new.number=float:-0.5",  "new.switch=bool:true",
+                                            "some.number=float:2.25", "general.file_type=int:99"};
+    struct quantize_options o = {.source = p->source,
+                                 .target = p->target,
+                                 .overrides = overrides,
+                                 .n_overrides = 6,
+                                 .n_threads = 1};
+    struct quantize_result result;
+    struct gguf g;
+    struct err e;
+    struct gguf_text text = {0};
+    float numbers[2] = {0};
+    uint64_t file_type = 0;
+    bool is = false;
+    write_model(p->source, 1, false);
+    assert_int_equal(mixture_find(&o.mixture, "Q8_0", &e), OK);
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    assert_int_equal(gguf_open(&g, p->target, &e), OK);
+    assert_int_equal(gguf_read_text(&g, "new.text", &text, &e), OK);
+    assert_true(text.length == 5 && memcmp(text.bytes, "a=b:c", 5) == 0);
+    assert_int_equal(gguf_read_f32(&g, "some.number", &numbers[0], &e), OK);
+    assert_int_equal(gguf_read_f32(&g, "new.number", &numbers[1], &e), OK);
+    assert_true(numbers[0] == 2.25F && numbers[1] == -0.5F);
+    assert_int_equal(gguf_read_bool(&g, "new.switch", &is, &e), OK);
+    assert_true(is);
+    assert_int_equal(gguf_read_u64(&g, "general.file_type", 0, 99, &file_type, &e), OK);
+    assert_int_equal(file_type, 99);
+    gguf_close(&g);
+}
+
+static void impossible_keys_are_refused(void **state) {
+    const struct paths *p = *state;
+    static const char *const wrong[] = {
+        "a",         "=int:1",        "a=1",        "a=int:-1",
+        "a=int:1.5", "a=int:1e",      "a=int:",     "a=int:4294967296",
+        "a=float:x", "a=float:nan",   "a=bool:yes", "general.alignment=int:64",
+        "a=u8:1",    "split.no=int:0"};
+    write_model(p->source, 1, false);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct quantize_options o = {.source = p->source,
+                                     .target = p->target,
+                                     .overrides = &wrong[i],
+                                     .n_overrides = 1,
+                                     .n_threads = 1};
+        struct quantize_result result;
+        struct err e;
+        assert_int_equal(mixture_find(&o.mixture, "Q8_0", &e), OK);
+        if (quantize_file(&o, &result, &e) != ERR_USAGE) fail_msg("%s", wrong[i]);
+        assert_non_null(strstr(e.what, wrong[i]));
+    }
+}
+
 static void split_files_become_one(void **state) {
     const struct paths *p = *state;
     char parts[2][PATH_BYTES];
@@ -802,6 +857,8 @@ static void refused_allocations_are_errors(void **state) {
                                      .target = p->target,
                                      .importance = p->importance,
                                      .types = {.named = named, .n_named = 2},
+                                     .overrides = (const char *const[]){"a=int:1", "b=str:x"},
+                                     .n_overrides = 2,
                                      .n_threads = 2};
         struct quantize_result result;
         struct err e;
@@ -834,6 +891,8 @@ int main(void) {
         TEST(keys_stay_and_the_type_is_told),
         TEST(floats_become_other_floats),
         TEST(copies_keep_every_byte),
+        TEST(keys_get_other_values),
+        TEST(impossible_keys_are_refused),
         TEST(split_files_become_one),
         TEST(importance_is_read_in_both_forms),
         TEST(importance_changes_the_rows),
