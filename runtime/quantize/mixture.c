@@ -159,6 +159,11 @@ static bool is_kept(const struct gguf_tensor *t) {
         ".rel_pos",
         ".patch_embd",
         ".patch_merger",
+        "sam.pos_embd",
+        "sam.neck.",
+        "sam.net_",
+        "a.rvq.codebook",
+        "mm.a.code_embd",
     };
     if (t->ne[1] * t->ne[2] * t->ne[3] <= 1 || !ends_with(t, "weight")) return true;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)

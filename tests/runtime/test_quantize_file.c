@@ -483,6 +483,27 @@ static void impossible_rules_are_refused(void **state) {
     assert_int_equal(quantize_by(p, "COPY", (struct type_wishes){.pure = true}, &g, &e), ERR_USAGE);
 }
 
+// Small matrices of models that see and hear.
+static void matrices_of_eyes_and_ears_stay(void **state) {
+    const struct paths *p = *state;
+    static const char *const kept[] = {"v.sam.pos_embd.weight", "v.sam.neck.0.weight",
+                                       "v.sam.net_2.weight",    "a.rvq.codebook.weight",
+                                       "mm.a.code_embd.weight", "v.patch_embd.weight"};
+    struct gguf_build b;
+    struct gguf g;
+    gguf_build_init(&b);
+    gguf_build_text(&b, "general.architecture", "clip");
+    for (int i = 0; i < 6; i++) add_matrix(&b, kept[i], COLUMNS, 1);
+    add_matrix(&b, "v.blk.0.attn_q.weight", COLUMNS, 1);
+    gguf_build_finish(&b);
+    gguf_build_write(&b, p->source);
+    gguf_build_close(&b);
+    must_quantize(p, "Q4_0", NULL, &g);
+    for (int i = 0; i < 6; i++) assert_type(&g, kept[i], DTYPE_F32);
+    assert_type(&g, "v.blk.0.attn_q.weight", DTYPE_Q4_0);
+    gguf_close(&g);
+}
+
 static void keys_stay_and_the_type_is_told(void **state) {
     const struct paths *p = *state;
     struct gguf before, after;
@@ -888,6 +909,7 @@ int main(void) {
         TEST(patterns_name_matrices),
         TEST(impossible_patterns_are_refused),
         TEST(patterns_without_a_matrix_are_told),
+        TEST(matrices_of_eyes_and_ears_stay),
         TEST(keys_stay_and_the_type_is_told),
         TEST(floats_become_other_floats),
         TEST(copies_keep_every_byte),
