@@ -22,6 +22,7 @@ struct model {
     struct shape *shape;         // borrowed
     const struct family *family; // constant
     struct hparams hp;
+    int32_t n_blocks;            // layers in the file, with those that draft tokens
     int32_t windows[MAX_LAYERS]; // positions that a token sees, 0: all
     int32_t n_kv_heads[MAX_LAYERS];
     int32_t head_dims[MAX_LAYERS];

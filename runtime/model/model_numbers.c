@@ -256,6 +256,7 @@ static enum status read_dimensions(struct model *m, struct err *e) {
         model_take_count(m, "embedding_length_per_layer_input", MAX_WIDTH, &s->n_layer_input, e) ||
         model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e))
         return e->status;
+    m->n_blocks = s->n_layers;
     s->n_layers -= n_drafting; // the blocks for drafting tokens come last
     if (read_sharing(m, e)) return e->status;
     return read_experts(m, e) ? e->status : read_heads(m, e);

@@ -171,22 +171,90 @@ static bool is_early(const char *rest) {
     return expert || strncmp(rest, "attn_rot_embd.", 14) == 0;
 }
 
-// Refuses what would be left out silently: factors of matrices, which only few blocks know, and
-// what no role has in a layer that is computed.
+// The name of a tensor in the file.
+struct named {
+    char text[TENSOR_NAME];
+    const char *rest; // in text, behind "blk.N."; the whole of it if no layer has the tensor
+    long layer;       // -1: none
+};
+
+static void read_name(const struct gguf_tensor *t, struct named *n) {
+    char *rest;
+    shape_set_text(n->text, sizeof n->text, t->name.bytes, t->name.length);
+    n->rest = n->text;
+    n->layer = -1;
+    if (strncmp(n->text, "blk.", 4) != 0) return;
+    const long layer = strtol(n->text + 4, &rest, 10);
+    if (*rest != '.' || layer < 0) return;
+    n->layer = layer;
+    n->rest = rest + 1;
+}
+
+// Refuses what would be left out silently: layers behind the last one, factors of matrices, which
+// only few blocks know, and what no role has in a layer that is computed.
+static enum status check_name(const struct model *m, const struct named *n, struct err *e) {
+    if (n->layer >= m->n_blocks && strncmp(n->rest, "nextn.", 6) != 0) {
+        err_set(e, ERR_FORMAT, "tensor %s is of a layer that the model does not have", n->text);
+        err_expected(e, "a layer below %d, the value of %s.block_count", m->n_blocks,
+                     m->shape->architecture);
+        return err_fix(e, "fetch the file again, or a complete conversion of the model");
+    }
+    if (n->layer < 0 || tensor_role_find(n->rest) != ROLE_OTHER) return OK;
+    const char *last = strrchr(n->rest, '.');
+    if (last && strcmp(last, ".scale") == 0)
+        return err_set(e, ERR_UNSUPPORTED, "tensor %s: the factor of a matrix", n->text);
+    if (n->layer >= m->shape->n_layers || is_early(n->rest)) return OK;
+    err_set(e, ERR_UNSUPPORTED, "tensor %s belongs to no part of a layer that is known here",
+            n->text);
+    return err_fix(e, "update tandem, or fetch a conversion of the model without it");
+}
+
 static enum status check_names(const struct model *m, struct err *e) {
+    struct named name;
     for (uint32_t i = 0; i < m->gguf->n_tensors; i++) {
-        char name[TENSOR_NAME], *rest;
-        const struct gguf_text *t = &m->gguf->tensors[i].name;
-        shape_set_text(name, sizeof name, t->bytes, t->length);
-        if (strncmp(name, "blk.", 4) != 0) continue;
-        const long layer = strtol(name + 4, &rest, 10);
-        if (*rest != '.' || tensor_role_find(rest + 1) != ROLE_OTHER) continue;
-        const char *last = strrchr(rest, '.');
-        if (strcmp(last, ".scale") == 0)
-            return err_set(e, ERR_UNSUPPORTED, "tensor %s: the factor of a matrix", name);
-        if (layer < 0 || layer >= m->shape->n_layers || is_early(rest + 1)) continue;
-        err_set(e, ERR_UNSUPPORTED, "tensor %s belongs to no part of a layer that is known here",
-                name);
+        read_name(&m->gguf->tensors[i], &name);
+        if (check_name(m, &name, e)) return e->status;
+    }
+    return OK;
+}
+
+// True if the unit has the tensor, or a part of it, which has the same name.
+static bool is_taken(const struct model *m, int32_t u, const struct gguf_tensor *t) {
+    for (int32_t i = 0; i < m->shape->units[u].n_tensors; i++)
+        if (m->tensors[u][i]->name.bytes == t->name.bytes) return true;
+    return false;
+}
+
+// True for tensors that files have though the unit does not read them: keys and values of layers
+// that read the cache of another one, and what a matrix that is read holds, too.
+static bool is_idle(const struct model *m, const struct unit *unit, enum tensor_role role) {
+    const bool keys = role == ROLE_ATTN_K || role == ROLE_ATTN_V || role == ROLE_ATTN_K_NORM;
+    if (keys && unit->cache_unit) return true;
+    if (role == ROLE_ATTN_KV_B) return unit_find(unit, ROLE_ATTN_K_B) && !m->joins_kv;
+    return unit->kind == UNIT_ATTENTION && model_is_joined(m, unit, role);
+}
+
+static bool may_be_there(const struct model *m, const struct gguf_tensor *t, long layer,
+                         enum tensor_role role) {
+    for (int32_t u = 0; u < m->shape->n_units; u++) {
+        const struct unit *unit = &m->shape->units[u];
+        if (unit->layer == layer && (is_taken(m, u, t) || is_idle(m, unit, role))) return true;
+    }
+    return false;
+}
+
+// Refuses tensors that are known, but not to the layers of this family: the model that they are of
+// computes something else.
+static enum status check_taken(const struct model *m, struct err *e) {
+    struct named name;
+    for (uint32_t i = 0; i < m->gguf->n_tensors; i++) {
+        read_name(&m->gguf->tensors[i], &name);
+        const enum tensor_role role = tensor_role_find(name.rest);
+        if (role == ROLE_OTHER || tensor_role_info(role)->owner == OWNER_NOWHERE) continue;
+        if (name.layer >= m->shape->n_layers) continue;
+        if (may_be_there(m, &m->gguf->tensors[i], name.layer, role)) continue;
+        err_set(e, ERR_UNSUPPORTED, "tensor %s is read by no part of this %s model", name.text,
+                m->shape->architecture);
         return err_fix(e, "update tandem, or fetch a conversion of the model without it");
     }
     return OK;
@@ -205,7 +273,7 @@ enum status model_read(struct model *m, struct shape *shape, const struct gguf *
     m->gguf = g;
     m->shape = shape;
     if (read_names(m, e) || model_numbers(m, e) || check_names(m, e) || read_outside(m, e) ||
-        read_units(m, e))
+        read_units(m, e) || check_taken(m, e))
         return e->status;
     shape->can_run = true;
     return OK;

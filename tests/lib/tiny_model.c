@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ struct builder {
 };
 
 static bool skipped(const struct builder *t, const char *name) {
-    return t->skip && strcmp(t->skip, name) == 0;
+    return t->skip && fnmatch(t->skip, name, 0) == 0;
 }
 
 // n matrices of a tensor.

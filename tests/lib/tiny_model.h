@@ -70,7 +70,8 @@ struct tiny_model {
 };
 
 // All keys, the byte vocabulary and the tensors (matrices F16, norms F32), not yet finished: a test
-// may add to it or leave one out. skip names a tensor or key that is left out, or is NULL.
+// may add to it or leave some out. skip is a pattern, as of fnmatch, of the names of tensors or
+// keys that are left out, or NULL.
 void tiny_model_build(struct gguf_build *b, const struct tiny_model *m, const char *skip);
 // Builds, finishes, writes and closes.
 void tiny_model_write(const struct tiny_model *m, const char *path);

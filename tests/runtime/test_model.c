@@ -216,7 +216,7 @@ static void test_reads_dense_start(void **state) {
     const struct tiny_model tiny = {.n_layers = 3, .n_experts = 4};
     struct fixture *f = *state;
     struct err e;
-    assert_int_equal(read_tiny(&tiny, dense_start, NULL, f, &e), OK);
+    assert_int_equal(read_tiny(&tiny, dense_start, "blk.0.ffn_*_*", f, &e), OK);
     assert_int_equal(f->shape.n_units, 8);
     assert_int_equal(f->shape.units[2].kind, UNIT_FFN);
     assert_int_equal(f->shape.units[4].kind, UNIT_EXPERTS);
@@ -444,6 +444,51 @@ static void test_other_tensors(void **state) {
     assert_non_null(strstr(e.what, "blk.1.attn_other.weight"));
 }
 
+static void fewer_layers(struct gguf_build *b) { add_matrix(b, "blk.2.attn_q.weight"); }
+static void fused_matrix(struct gguf_build *b) { add_matrix(b, "blk.1.attn_qkv.weight"); }
+static void router(struct gguf_build *b) { add_matrix(b, "blk.1.ffn_gate_inp.weight"); }
+static void inputs(struct gguf_build *b) { add_matrix(b, "per_layer_model_proj.weight"); }
+
+// Tensors that some layers have, but not those of the family, and layers behind the last one.
+static void test_tensors_of_others(void **state) {
+    const struct {
+        void (*edit)(struct gguf_build *);
+        const char *names;
+        enum status status;
+    } cases[] = {{fewer_layers, "blk.2.attn_q.weight", ERR_FORMAT},
+                 {fused_matrix, "blk.1.attn_qkv.weight", ERR_UNSUPPORTED},
+                 {router, "blk.1.ffn_gate_inp.weight", ERR_UNSUPPORTED},
+                 {inputs, "per_layer_model_proj.weight", ERR_UNSUPPORTED}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct err e;
+        assert_int_equal(read_edited(cases[i].edit, NULL, *state, &e), cases[i].status);
+        assert_non_null(strstr(e.what, cases[i].names));
+    }
+}
+
+static void drafting(struct gguf_build *b) {
+    gguf_build_int(b, "llama.nextn_predict_layers", GGUF_U32, 1);
+}
+static void shared_keys(struct gguf_build *b) {
+    gguf_build_int(b, "llama.attention.shared_kv_layers", GGUF_U32, 1);
+}
+static void joined_too(struct gguf_build *b) { add_matrix(b, "blk.0.attn_kv_b.weight"); }
+
+// Files have these on purpose: layers that draft, keys and values beside the cache of another
+// layer, as in Gemma 4, and the matrix that those of latent attention were made of.
+static void test_idle_tensors(void **state) {
+    struct fixture *f = *state;
+    const struct tiny_model plain = {.n_layers = 3, .seed = 1};
+    const struct tiny_model latent = {
+        .architecture = "deepseek2", .n_layers = 1, .latent_rank = 32, .low_queries = true};
+    struct err e;
+    assert_int_equal(read_tiny(&plain, drafting, NULL, f, &e), OK);
+    assert_int_equal(f->shape.n_layers, 2);
+    assert_int_equal(read_tiny(&plain, shared_keys, NULL, f, &e), OK);
+    assert_int_equal(f->shape.units[5].n_kv_heads, 0);
+    assert_int_equal(read_tiny(&latent, joined_too, NULL, f, &e), OK);
+}
+
 static void local_base(struct gguf_build *b) {
     gguf_build_f32(b, "llama.rope.freq_base_swa", 500);
     gguf_build_int(b, "llama.rope.dimension_count_swa", GGUF_U32, 8);
@@ -477,7 +522,7 @@ static void test_turning(void **state) {
     struct fixture *f = *state;
     const struct tiny_model tiny = {.architecture = "granite", .n_layers = 1};
     const struct tiny_model hybrid = {
-        .architecture = "granitehybrid", .n_layers = 1, .delta_period = 1, .scans_beside = true};
+        .architecture = "granitehybrid", .n_layers = 2, .delta_period = 2, .scans = true};
     struct err e;
     assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
     assert_int_equal(f->model.hp.no_rope_period, 0);
@@ -689,6 +734,8 @@ int main(void) {
         cmocka_unit_test(test_turning),
         cmocka_unit_test(test_no_local_rope),
         cmocka_unit_test(test_other_tensors),
+        cmocka_unit_test(test_tensors_of_others),
+        cmocka_unit_test(test_idle_tensors),
         cmocka_unit_test(test_reads_fused),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),
