@@ -127,6 +127,38 @@ enum status new_file_commit(struct new_file *f, struct err *e) {
     return status;
 }
 
+// Opens a stream that has a descriptor of its own.
+static FILE *open_stream(const struct new_file *f) {
+    const int copy = fcntl(f->descriptor, F_DUPFD_CLOEXEC, 0);
+    FILE *out = copy < 0 ? NULL : fdopen(copy, "w");
+    if (!out && copy >= 0) close(copy);
+    return out;
+}
+
+enum status new_file_print(const char *path, new_file_print_fn *print, const void *context,
+                           struct err *e) {
+    struct new_file f;
+    if (new_file_open_over(&f, path, e)) return e->status;
+    FILE *out = open_stream(&f);
+    errno = out ? 0 : errno;
+    enum status status = out ? print(out, context, e) : ERR_FILE;
+    int failure = errno; // of the write, whose error may not know the name
+    if (out && fclose(out) != 0 && status == OK) {
+        failure = errno;
+        status = ERR_FILE;
+    }
+    if (status == OK) return new_file_commit(&f, e);
+    new_file_close(&f);
+    return status == ERR_FILE ? err_errno(e, failure ? failure : EIO, "%s", path) : status;
+}
+
+enum status new_file_check(const char *path, struct err *e) {
+    struct new_file f;
+    if (new_file_open_over(&f, path, e)) return e->status;
+    new_file_close(&f);
+    return OK;
+}
+
 void new_file_close(struct new_file *f) {
     if (f->path && f->descriptor >= 0) close(f->descriptor);
     if (f->path && f->temporary && !f->unnamed) unlink(f->temporary);

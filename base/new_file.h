@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 struct new_file {
     char *path, *temporary; // owned; temporary is NULL of a pipe or a device
@@ -38,6 +39,15 @@ enum status new_file_write(struct new_file *f, const void *bytes, size_t size_by
 // Brings the file to the disk and gives it its name. ERR_FILE, also if the name is taken meanwhile.
 // Closes *f in either case.
 enum status new_file_commit(struct new_file *f, struct err *e);
+
+// Replaces the file at path by what print writes to the stream, or leaves it as it was. The error
+// of one that cannot be written is made here, with the name.
+typedef enum status new_file_print_fn(FILE *out, const void *context, struct err *e);
+enum status new_file_print(const char *path, new_file_print_fn *print, const void *context,
+                           struct err *e);
+
+// ERR_FILE if new_file_open_over would fail. Makes no file.
+enum status new_file_check(const char *path, struct err *e);
 
 // Removes the file unless it was committed. Accepts a zeroed struct; leaves it zeroed.
 void new_file_close(struct new_file *f);

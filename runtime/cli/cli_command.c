@@ -3,10 +3,10 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/new_file.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/report/trace_write.h"
 
-#include <errno.h>
 #include <string.h>
 
 enum {
@@ -82,10 +82,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
 
 enum status cli_check_trace(const struct cli *cli, struct err *e) {
     const char *path = cli->options.trace_path;
-    if (!path) return OK;
-    FILE *out = fopen(path, "a"); // an old trace stays until there is a new one
-    if (!out || fclose(out) != 0) return err_errno(e, errno, "%s", path);
-    return OK;
+    return path ? new_file_check(path, e) : OK;
 }
 
 enum status cli_write_trace(const struct cli *cli, const struct engine *engine, enum status status,

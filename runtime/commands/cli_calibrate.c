@@ -4,13 +4,13 @@
 #include "runtime/commands/commands.h"
 
 #include "base/mem.h"
+#include "base/new_file.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/host/devices.h"
 #include "runtime/report/report_json.h"
 
-#include <errno.h>
 #include <string.h>
 
 struct measuring { // too big for the stack
@@ -171,13 +171,8 @@ static enum status write_json(const struct measuring *m, struct err *e) {
 
 // ---- The command --------------------------------------------------------------------------------
 
-static enum status write_machine(const struct machine *machine, const char *path, struct err *e) {
-    FILE *out = fopen(path, "w");
-    if (!out) return err_errno(e, errno, "%s", path);
-    const enum status status = machine_save(machine, out, e);
-    errno = 0;
-    if (fclose(out) != 0 && !status) return err_errno(e, errno ? errno : EIO, "%s", path);
-    return status;
+static enum status write_machine(FILE *out, const void *machine, struct err *e) {
+    return machine_save(machine, out, e);
 }
 
 // True if a kept measurement is better than this one; says so in not_saved.
@@ -198,7 +193,7 @@ static enum status keep(struct measuring *m, const struct cli *cli, struct err *
     const char *cache = m->options.cache_path, *machine_out = cli->options.machine_out;
     char reason[120];
     struct err refused = {0};
-    if (machine_out && write_machine(&m->machine, machine_out, e)) return e->status;
+    if (machine_out && new_file_print(machine_out, write_machine, &m->machine, e)) return e->status;
     if (!cache) {
         (void)snprintf(m->not_saved, sizeof m->not_saved,
                        "neither XDG_CACHE_HOME nor HOME names a folder");
@@ -254,6 +249,8 @@ static enum status measure(struct measuring *m, struct cli *cli, struct err *e) 
 
 enum status cli_calibrate(struct cli *cli, struct err *e) {
     if (cli->options.calibrate_forget) return forget(cli, e);
+    const char *machine_out = cli->options.calibrate_show ? NULL : cli->options.machine_out;
+    if (machine_out && new_file_check(machine_out, e)) return e->status;
     struct measuring *m = mem_alloc(1, sizeof *m);
     if (!m) return err_memory(e, sizeof *m, "the calibration");
     cli_engine_options(cli, &m->options);

@@ -3,11 +3,11 @@
 #include "runtime/commands/commands.h"
 
 #include "base/mem.h"
+#include "base/new_file.h"
 #include "runtime/host/devices.h"
 #include "runtime/host/plan_request.h"
 #include "runtime/report/report_json.h"
 
-#include <errno.h>
 #include <string.h>
 
 struct planning { // too big for the stack
@@ -88,16 +88,13 @@ static enum status print_plan(const struct planning *p, const struct cli_options
     return OK;
 }
 
+static enum status write_steps(FILE *out, const void *context, struct err *e) {
+    const struct planning *p = context;
+    return plan_save(&p->plan, &p->shape, out, e);
+}
+
 static enum status save_plan(const struct planning *p, const char *path, struct err *e) {
-    if (!path) return OK;
-    FILE *out = fopen(path, "w");
-    if (!out) return err_errno(e, errno, "%s", path);
-    errno = 0;
-    const enum status status = plan_save(&p->plan, &p->shape, out, e);
-    const int refused = errno; // of the write, whose error does not know the name
-    const bool closed = fclose(out) == 0;
-    if (status == OK && closed) return OK;
-    return status == ERR_MEMORY ? status : err_errno(e, refused ? refused : errno, "%s", path);
+    return path ? new_file_print(path, write_steps, p, e) : OK;
 }
 
 enum status cli_plan(struct cli *cli, struct err *e) {

@@ -160,11 +160,8 @@ static enum status check_cache(const struct cli_options *o, struct err *e) {
 
 // Finds out before the model is loaded, and a long prompt read, whether the file can be written.
 static enum status check_cache_path(const struct cli_options *o, struct err *e) {
-    struct new_file f;
     if (!o->prompt_cache || o->prompt_cache_ro) return OK;
-    if (new_file_open_over(&f, o->prompt_cache, e)) return err_context(e, "--prompt-cache");
-    new_file_close(&f);
-    return OK;
+    return new_file_check(o->prompt_cache, e) ? err_context(e, "--prompt-cache") : OK;
 }
 
 static enum status generate(struct run *run, struct err *e) {

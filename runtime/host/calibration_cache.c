@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/host.h"
 #include "base/mem.h"
+#include "base/new_file.h"
 #include "base/number.h"
 #include "runtime/host/calibration_scale.h"
 #include "runtime/tandem.h"
@@ -215,7 +216,8 @@ struct content {
     const struct calibration_key *key;
 };
 
-static enum status write_text(FILE *out, const struct content *content, struct err *e) {
+static enum status write_text(FILE *out, const void *context, struct err *e) {
+    const struct content *content = context;
     json_t *name = json_string(content->key->text), *notes = notes_of(content->notes);
     bool good = name && notes && fputs("{\"key\": ", out) >= 0 &&
                 json_dumpf(name, out, JSON_ENCODE_ANY) == 0 && fputs(",\n\"notes\": ", out) >= 0 &&
@@ -227,19 +229,6 @@ static enum status write_text(FILE *out, const struct content *content, struct e
     return fputs("}\n", out) >= 0 ? OK : err_errno(e, EIO, "the calibration");
 }
 
-static enum status write_file(const char *path, const struct content *content, struct err *e) {
-    char beside[CALIBRATION_PATH + 32];
-    snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
-    FILE *out = fopen(beside, "we");
-    if (!out) return err_errno(e, errno, "%s", beside);
-    enum status status = write_text(out, content, e);
-    errno = 0;
-    if (fclose(out) != 0 && !status) status = err_errno(e, errno ? errno : EIO, "%s", path);
-    if (!status && rename(beside, path) != 0) status = err_errno(e, errno, "%s", path);
-    if (status) unlink(beside);
-    return status;
-}
-
 enum status calibration_store(const struct machine *m, const struct calibration *notes,
                               const char *cache_path, const struct calibration_key *key,
                               struct err *e) {
@@ -247,7 +236,7 @@ enum status calibration_store(const struct machine *m, const struct calibration 
     if (!calibration_path(path, cache_path, key))
         return err_set(e, ERR_FILE, "the name of the folder for calibrations is too long");
     if (file_make_folders(cache_path, e)) return e->status;
-    return write_file(path, &(struct content){m, notes, key}, e);
+    return new_file_print(path, write_text, &(struct content){m, notes, key}, e);
 }
 
 // True for the names that calibration_path gives.

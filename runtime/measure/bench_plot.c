@@ -1,6 +1,8 @@
 /* bench_plot.c: see bench_plot.h. */
 #include "runtime/measure/bench_plot.h"
 
+#include "base/new_file.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,10 +30,7 @@ enum status bench_plot_check(const char *path, struct err *e) {
         err_set(e, ERR_UNSUPPORTED, "--plot needs gnuplot, which is not here");
         return err_fix(e, "apt-get install gnuplot-nox");
     }
-    FILE *out = fopen(path, "a"); // an old file stays until there is something to draw
-    if (!out) return err_errno(e, errno, "%s", path);
-    fclose(out);
-    return OK;
+    return new_file_check(path, e);
 }
 
 // ---- The script ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
  */
 #include "runtime/report/trace_write.h"
 
+#include "base/new_file.h"
 #include "base/number.h"
 #include "runtime/report/report_json.h"
 
@@ -188,13 +189,14 @@ static enum status put_all(struct writer *w, struct err *e) {
     return ferror(w->out) ? err_errno(e, EIO, "writing") : OK;
 }
 
+static enum status print(FILE *out, const void *context, struct err *e) {
+    struct writer w = *(const struct writer *)context;
+    w.out = out;
+    return put_all(&w, e);
+}
+
 enum status trace_write(const struct trace *t, const struct plan *plan, const struct shape *shape,
                         const char *path, struct err *e) {
-    struct writer w = {.t = t, .plan = plan, .shape = shape, .out = fopen(path, "w")};
-    if (!w.out) return err_errno(e, errno, "%s", path);
-    enum status status = put_all(&w, e);
-    if (status != OK) err_context(e, "%s", path);
-    errno = 0;
-    if (fclose(w.out) != 0 && status == OK) status = err_errno(e, errno ? errno : EIO, "%s", path);
-    return status;
+    const struct writer w = {.t = t, .plan = plan, .shape = shape};
+    return new_file_print(path, print, &w, e);
 }

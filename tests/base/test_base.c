@@ -744,6 +744,50 @@ static void new_files_replace_files_alone(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
+static enum status print_text(FILE *out, const void *text, struct err *e) {
+    return fputs(text, out) >= 0 ? OK : err_errno(e, EIO, "writing");
+}
+
+static enum status print_half(FILE *out, const void *text, struct err *e) {
+    fputs(text, out);
+    return err_set(e, ERR_MEMORY, "no memory");
+}
+
+static void assert_content(const char *path, const char *expected) {
+    struct err e;
+    char *text;
+    size_t size;
+    assert_int_equal(file_read_text(&text, &size, path, 100, &e), OK);
+    assert_string_equal(text, expected);
+    mem_free(text);
+}
+
+// A file that cannot be printed to the end stays as it was.
+static void new_files_are_printed_whole_or_not_at_all(void **state) {
+    (void)state;
+    char folder[] = "/tmp/newfileXXXXXX", path[64];
+    struct err e;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/file", folder);
+    assert_int_equal(new_file_check(path, &e), OK);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(new_file_print(path, print_text, "one", &e), OK);
+    assert_content(path, "one");
+    assert_int_equal(new_file_print(path, print_half, "two", &e), ERR_MEMORY);
+    assert_content(path, "one");
+    assert_int_equal(new_file_check(path, &e), OK);
+    assert_content(path, "one");
+    assert_int_equal(new_file_print(path, print_text, "three", &e), OK);
+    assert_content(path, "three");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(new_file_check(path, &e), ERR_FILE);
+    assert_int_equal(new_file_print(path, print_text, "four", &e), ERR_FILE);
+    if (access("/dev/full", W_OK) != 0) return;
+    assert_int_equal(new_file_print("/dev/full", print_text, "five", &e), ERR_FILE);
+    assert_string_equal(e.what, "/dev/full: No space left on device");
+}
+
 struct door {
     struct gate gate;
     atomic_int n; // that were let through so far
@@ -823,6 +867,7 @@ int main(void) {
         cmocka_unit_test(new_files_appear_whole_or_not_at_all),
         cmocka_unit_test(new_files_of_a_killed_process_are_gone),
         cmocka_unit_test(new_files_replace_files_alone),
+        cmocka_unit_test(new_files_are_printed_whole_or_not_at_all),
         cmocka_unit_test(gates_wake_everybody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

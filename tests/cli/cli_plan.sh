@@ -120,6 +120,14 @@ refused too_big_strict 3 'GiB of RAM' --shape llama-3.3-70b --machine $machine -
 refused too_many_layers 1 ' of its memory (weights 7.98 GiB' --shape qwen3-14b --machine $machine -ngl all
 refused no_accelerator 2 '-ngl' --shape qwen3-14b --machine cpu-only -ngl 3 --strict
 refused unwritable 1 'No such file' --shape qwen3-8b --machine $machine --save "$work/none/plan"
+echo earlier >"$work/kept"
+(
+    trap '' XFSZ
+    ulimit -f 1 # a file as on a full disk
+    "$TANDEM" plan --shape qwen3-8b --machine $machine --save "$work/kept"
+) >/dev/null 2>"$work/err"
+[ $? -eq 1 ] && grep -q "$work/kept: File too large" "$work/err" && [ "$(cat "$work/kept")" = earlier ]
+result full_disk_keeps_the_earlier_file
 
 # ---- Constraints ---------------------------------------------------------------------------------
 moe='--shape gpt-oss-20b --machine rtx-3060-12g --json'

@@ -223,6 +223,9 @@ holds failure_leaves_it
 call run -m "$work/none.gguf" -p x --trace "$work/none/trace"
 [ $code -eq 1 ] && grep -q "$work/none/trace: No such file" "$work/err"
 result is_opened_before_the_model
+call run -m "$work/none.gguf" -p x --trace "$work/none.trace"
+[ $code -eq 1 ] && [ ! -e "$work/none.trace" ]
+result is_no_empty_file
 if [ -c /dev/full ]; then
     run -c 512 -q --device sim:vram=500M -ngl 15 --trace /dev/full
     [ $code -eq 1 ] && grep -q '/dev/full' "$work/err"
