@@ -22,6 +22,8 @@ uint64_t device_used_bytes(const struct device *d) {
     return sum;
 }
 
+void device_forget_peak(struct device *d) { d->peak_bytes = device_used_bytes(d); }
+
 static void count_in(struct device *d, const struct buffer *b) {
     d->used_bytes[b->purpose] += b->size_bytes;
     uint64_t used = device_used_bytes(d);

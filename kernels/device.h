@@ -222,6 +222,7 @@ void device_batch_hint(struct device *d, int32_t n_tokens);
 // From here on buffer_new, stream_new and event_new are refused: memory is what the plan said.
 void device_seal(struct device *d);
 uint64_t device_used_bytes(const struct device *d); // sum over purposes
+void device_forget_peak(struct device *d);          // counts it anew from what is used now
 void device_close(struct device *d); // NULL is allowed; streams and buffers must be freed before
 
 struct cpu_options; // kernels/cpu/device/cpu_device.h

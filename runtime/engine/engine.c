@@ -158,6 +158,7 @@ static bool plan_smaller(struct engine *en, const struct engine_options *o) {
     if (!smaller) return false;
     const bool found = plan_less(smaller, en, o);
     if (found) en->plan = *smaller;
+    for (int32_t d = 0; found && d < en->n_devices; d++) device_forget_peak(en->devices[d]);
     mem_free(smaller);
     return found;
 }

@@ -103,7 +103,8 @@ struct memory_row {
 };
 // Fills rows (devices x purposes, at most capacity) and returns their number.
 int32_t engine_memory(const struct engine *engine, struct memory_row *rows, int32_t capacity);
-// The most that device i (0 is the CPU) had allocated at one time.
+// The most that device i (0 is the CPU) had allocated at one time for this plan; what a larger one
+// took before it was refused does not count.
 uint64_t engine_peak_bytes(const struct engine *engine, int32_t device);
 
 #endif

@@ -574,6 +574,7 @@ static uint64_t left_on(struct fixture *f, const char *fault, int n_replans) {
     check_books(en);
     assert_int_equal(engine_n_replans(en), n_replans);
     const uint64_t left = plan_device_bytes(engine_plan(en), 1);
+    assert_int_equal(engine_peak_bytes(en, 1), left); // nothing of a plan that was refused
     engine_close(en);
     o.strict = true;
     if (n_replans > 0) assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
