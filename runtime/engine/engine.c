@@ -112,6 +112,16 @@ static uint32_t refusals(const struct engine *en) {
     return n;
 }
 
+// Halves the context until the plan fits. False if no context of use does.
+static bool shorten_context(struct engine *en) {
+    enum { LEAST_CONTEXT = 512 };
+    int32_t *n_ctx = &en->plan.workload.n_ctx;
+    struct err ignored;
+    for (*n_ctx /= 2; *n_ctx >= LEAST_CONTEXT; *n_ctx /= 2)
+        if (planner_complete(&en->plan, &en->shape, &ignored) == OK) return true;
+    return false;
+}
+
 // Refuses to open after the accelerator has refused memory and no more units can move to the CPU:
 // says what the CPU alone could hold, with the smallest micro-batch that the options allow.
 static enum status refuse_rest(struct engine *en, const struct engine_options *o, struct err *e) {
@@ -125,7 +135,11 @@ static enum status refuse_rest(struct engine *en, const struct engine_options *o
         return err_fix(e, "close other programs that use the GPU, or do without it: "
                           "--device none fits");
     }
-    return err_fix(e, "RAM has no room for the rest of the model; without the GPU: %s", alone.fix);
+    char shorter[32] = "";
+    if (shorten_context(en))
+        (void)snprintf(shorter, sizeof shorter, "-c %d fits; or ", en->plan.workload.n_ctx);
+    return err_fix(e, "RAM has no room for the rest of the model; without the GPU: %s%s", shorter,
+                   alone.fix);
 }
 
 // Makes *out, a plan for what the accelerator gives now: what it says, or half of what it refused

@@ -684,7 +684,7 @@ static void test_smaller_plan_keeps_context(void **state) {
     for (int i = 0; i < 2; i++) {
         o.constraints.gpu_layers = layers[i];
         assert_int_equal(engine_open(&en, &o, &e), ERR_MEMORY);
-        assert_non_null(strstr(e.fix, "without the GPU: raise --ram"));
+        assert_non_null(strstr(e.fix, "without the GPU: -c 2048 fits; or raise --ram"));
     }
 }
 
