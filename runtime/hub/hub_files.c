@@ -59,17 +59,12 @@ enum status hub_parse_commit(char commit[HUB_COMMIT_CHARS + 1], const char *text
     return good ? OK : err_set(e, ERR_FORMAT, "the hub's answer names no commit");
 }
 
-static enum status take_file(struct hub_files *files, const char *commit, const json_t *item,
+// Reads a file of the list. ERR_FORMAT if its name, size or checksum cannot be trusted.
+static enum status read_file(struct hub_file *out, const char *path, const json_t *item,
                              struct err *e) {
-    const char *type = json_string_value(json_object_get(item, "type"));
-    const char *path = json_string_value(json_object_get(item, "path"));
     const json_t *lfs = json_object_get(item, "lfs");
     const char *sha256 = json_string_value(json_object_get(lfs, "oid"));
     const json_int_t size = json_integer_value(json_object_get(lfs ? lfs : item, "size"));
-    struct hub_file file = {0};
-    struct hub_part part;
-    if (!type || !path) return err_set(e, ERR_FORMAT, "the hub lists a file without a name");
-    if (strcmp(type, "file") != 0 || !hub_part_of(&part, path)) return OK;
     if (!hub_path_is_safe(path))
         return err_set(e, ERR_FORMAT, "the hub lists a file with a name that is not safe: %.120s",
                        path);
@@ -77,10 +72,27 @@ static enum status take_file(struct hub_files *files, const char *commit, const 
         return err_set(e, ERR_FORMAT, "the hub gives no size of %.120s", path);
     if (sha256 && !hub_is_hex(sha256, HUB_SHA256_CHARS))
         return err_set(e, ERR_FORMAT, "the hub gives no sha256 of %.120s", path);
-    snprintf(file.path, sizeof file.path, "%s", path);
+    snprintf(out->path, sizeof out->path, "%s", path);
+    snprintf(out->sha256, sizeof out->sha256, "%s", sha256 ? sha256 : "");
+    out->size_bytes = (uint64_t)size;
+    return OK;
+}
+
+// One file that cannot be trusted does not take the others along.
+static enum status take_file(struct hub_files *files, const char *commit, const json_t *item,
+                             struct err *e) {
+    const char *type = json_string_value(json_object_get(item, "type"));
+    const char *path = json_string_value(json_object_get(item, "path"));
+    struct hub_file file = {0};
+    struct hub_part part;
+    struct err why = {0};
+    if (!type || !path) return err_set(e, ERR_FORMAT, "the hub lists a file without a name");
+    if (strcmp(type, "file") != 0 || !hub_part_of(&part, path)) return OK;
+    if (read_file(&file, path, item, &why)) {
+        if (!files->left_out.status) files->left_out = why;
+        return OK;
+    }
     snprintf(file.commit, sizeof file.commit, "%s", commit);
-    snprintf(file.sha256, sizeof file.sha256, "%s", sha256 ? sha256 : "");
-    file.size_bytes = (uint64_t)size;
     return hub_files_add(files, &file, e);
 }
 
@@ -130,6 +142,14 @@ static const struct hub_file *find_path(const struct hub_files *all, const char 
     return NULL;
 }
 
+// Adds to an error about an absent file that the list had one which was left out.
+static enum status add_left_out(const struct hub_files *all, struct err *e) {
+    const size_t used = strlen(e->what);
+    if (all->left_out.status)
+        snprintf(e->what + used, sizeof e->what - used, "; %s", all->left_out.what);
+    return e->status;
+}
+
 static enum status nothing_there(const struct hub_files *all, const char *repo, const char *wanted,
                                  struct err *e) {
     char known[sizeof e->fix - 16] = "";
@@ -140,12 +160,14 @@ static enum status nothing_there(const struct hub_files *all, const char *repo, 
             continue;
         err_list_add(known, sizeof known, part.tag);
     }
+    if (all->n == 0 && all->left_out.status) return *e = all->left_out, e->status;
     if (all->n == 0) {
         err_set(e, ERR_FILE, "%s has no GGUF files", repo);
         return err_fix(e, "models in GGUF files are often in a repository of another name: look "
                           "for one that ends in -GGUF");
     }
     err_set(e, ERR_FILE, "%s has no %s", repo, wanted);
+    add_left_out(all, e);
     return known[0] ? err_fix(e, "take one of %s", known) : e->status;
 }
 
@@ -163,8 +185,9 @@ static enum status add_parts(struct hub_files *out, const struct hub_files *all,
                 strncmp(all->list[i].path, first->path, whole.prefix_chars) == 0)
                 found = &all->list[i];
         if (!found)
-            return err_set(e, ERR_FILE, "part %u of %u of %.160s is missing", number, whole.count,
-                           first->path);
+            err_set(e, ERR_FILE, "part %u of %u of %.160s is missing", number, whole.count,
+                    first->path);
+        if (!found) return add_left_out(all, e);
         if (hub_files_add(out, found, e)) return e->status;
     }
     return OK;

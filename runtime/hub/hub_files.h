@@ -23,6 +23,7 @@ struct hub_file {
 struct hub_files {
     struct hub_file *list; // owned, in the order in which they were added
     int32_t n, capacity;
+    struct err left_out; // of the first file that could not be trusted; OK: there is none
 };
 
 // Appends a copy. ERR_MEMORY, or ERR_LIMIT beyond 10,000.
@@ -34,8 +35,9 @@ enum status hub_parse_commit(char commit[HUB_COMMIT_CHARS + 1], const char *text
                              struct err *e);
 
 // Adds the GGUF files of the hub's list of a commit: [{"type": "file", "path": ..., "size": ...,
-// "lfs": {"oid": sha256, "size": ...}}, ...]. Anything that is no GGUF file is passed over. A name
-// that would lead out of a folder is ERR_FORMAT, and so is any other answer.
+// "lfs": {"oid": sha256, "size": ...}}, ...]. Anything that is no GGUF file is passed over. A
+// file whose name would lead out of a folder, or whose size or checksum makes no sense, is left
+// out, and left_out says so. Any other answer is ERR_FORMAT.
 enum status hub_files_parse(struct hub_files *files, const char *commit, const char *text,
                             size_t length, struct err *e);
 

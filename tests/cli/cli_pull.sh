@@ -198,6 +198,12 @@ done
 result asks_for_all_pages
 behave org/many endless
 fails hostile_endless 'more than 200 pages' pull -q org/many
+behave org/many odd
+call pull -q org/many
+pulled "$hub/org/many/sub/a-Q4_K_M.gguf"
+result leaves_out_files_that_make_no_sense
+fails tells_what_it_left_out 'has no Q3_K_S; the hub lists a file with a name that is not safe' \
+    pull -q org/many:Q3_K_S
 rm "$hub/org/many/behave"
 fails unknown_quantization 'take one of BF16, F16' pull -q org/many:Q3_K_S
 fails missing_part 'part 2 of 2' pull -q org/many:Q5_0

@@ -19,6 +19,7 @@ server behaves stands in FOLDER/ORG/REPO/behave, if it is there, read at each re
     flip            changes a bit of the file
     path NAME       lists the file under that name
     nosize, nosum   leaves the size or the checksum out; badsum gives one that is no checksum
+    odd             lists files beside the others whose names or sizes make no sense
     busy            answers 503 to each second request for a file
     missing         lists the files and has none
     pages N         lists N files at once, and says where the list goes on, by the name of another hub
@@ -76,6 +77,9 @@ def tree(repo, how):
                 if "badsum" in how:
                     item["lfs"]["oid"] = "../../../../x"
             items.append(item)
+    if "odd" in how:
+        odd = {"type": "file", "oid": COMMIT, "path": "\u00e9-Q4_K_M.gguf", "size": 9}
+        items[:0] = [odd, {**odd, "path": "x-Q4_K_M.gguf", "size": 0}]
     return items
 
 

@@ -166,15 +166,7 @@ static enum status parse(const char *text, struct hub_files *files, struct err *
 
 static void test_answers(void **state) {
     (void)state;
-    static const char *const bad[] = {
-        "<html>",
-        "{}",
-        "[1]",
-        "[{\"type\":\"file\",\"path\":\"../a.gguf\",\"size\":1}]",
-        "[{\"type\":\"file\",\"path\":\"a.gguf\",\"size\":-1}]",
-        "[{\"type\":\"file\",\"path\":\"a.gguf\",\"size\":1e30}]",
-        "[{\"type\":\"file\",\"path\":\"a.gguf\",\"size\":1,\"lfs\":{\"oid\":\"x\",\"size\":1}}]",
-        "[{\"type\":\"file\",\"path\":\"a.gguf\",\"size\":1,\"lfs\":{\"oid\":\"0\"}}]"};
+    static const char *const bad[] = {"<html>", "{}", "[1]"};
     struct hub_files files = {0};
     struct err e;
     char commit[HUB_COMMIT_CHARS + 1];
@@ -187,6 +179,40 @@ static void test_answers(void **state) {
     assert_int_equal(files.n, 0);
     hub_files_close(&files);
     assert_int_equal(hub_parse_commit(commit, "{\"sha\":\"main\"}", 14, &e), ERR_FORMAT);
+}
+
+// A file that cannot be trusted is left out, and the others stay.
+static void test_left_out(void **state) {
+    (void)state;
+    static const char *const bad[][2] = {
+        {"\"path\":\"../a.gguf\",\"size\":1", "a name that is not safe: ../a.gguf"},
+        {"\"path\":\"\\u00e9-Q8_0.gguf\",\"size\":1", "a name that is not safe"},
+        {"\"path\":\"a.gguf\",\"size\":-1", "no size of a.gguf"},
+        {"\"path\":\"a.gguf\"", "no size of a.gguf"},
+        {"\"path\":\"a.gguf\",\"size\":1e30", "no size of a.gguf"},
+        {"\"path\":\"a.gguf\",\"lfs\":{\"oid\":\"x\",\"size\":1}", "no sha256 of a.gguf"},
+        {"\"path\":\"a.gguf\",\"size\":1,\"lfs\":{\"oid\":\"0\"}", "no size of a.gguf"},
+        {"\"path\":\"m-F16-00002-of-00002.gguf\",\"size\":0", "no size of m-F16-00002-of"}};
+    struct err e = {0};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct hub_files all = {0}, chosen = {0};
+        char text[512];
+        snprintf(text, sizeof text, "[{\"type\":\"file\",%s}]", bad[i][0]);
+        assert_int_equal(parse(text, &all, &e), OK);
+        assert_int_equal(all.n, 0);
+        assert_int_equal(hub_files_choose(&chosen, &all, "a/b", "", NULL, &e), ERR_FORMAT);
+        if (!strstr(e.what, bad[i][1])) fail_msg("%s: %s", bad[i][0], e.what);
+        add(&all, "m-Q4_K_M.gguf");
+        add(&all, "m-F16-00001-of-00002.gguf");
+        assert_string_equal(choose(&all, "", NULL, 1), "m-Q4_K_M.gguf");
+        for (int tag = 0; tag < 2; tag++) {
+            assert_int_equal(hub_files_choose(&chosen, &all, "a/b", tag ? "F16" : "Q8_0", NULL, &e),
+                             ERR_FILE);
+            if (!strstr(e.what, bad[i][1])) fail_msg("%s: %s", bad[i][0], e.what);
+        }
+        hub_files_close(&chosen);
+        hub_files_close(&all);
+    }
 }
 
 // A header whose rest is zeros is never taken for a whole one: hub_heads_fetch relies on it.
@@ -224,10 +250,10 @@ static void test_cut_headers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_addresses),
-        cmocka_unit_test(test_paths),       cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_choice),      cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_cut_headers),
+        cmocka_unit_test(test_names),    cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_paths),    cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_choice),   cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_left_out), cmocka_unit_test(test_cut_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
