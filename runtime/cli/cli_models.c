@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,11 +93,30 @@ static void find_token(struct cli_models *m, const char *given, char *const *var
         m->hub.token = m->token;
 }
 
+// The option or variable that forbids to ask the hub; NULL without one. The hub's own programs read
+// the second variable only where the first is not set.
+static const char *find_offline(bool by_option, char *const *variables) {
+    static const char *const names[] = {"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"};
+    static const char *const words[] = {"1", "on", "yes", "true"};
+    bool on;
+    const char *text = cli_variable(variables, "LLAMA_ARG_OFFLINE");
+    if (by_option) return "--offline";
+    if (text && llama_switch_parse(text, &on) && on) return "LLAMA_ARG_OFFLINE"; // of pull
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        text = cli_variable(variables, names[i]);
+        for (size_t k = 0; text && k < sizeof words / sizeof *words; k++)
+            if (strcasecmp(text, words[k]) == 0) return names[i];
+        if (text) return NULL;
+    }
+    return NULL;
+}
+
 void cli_models_open(struct cli *cli, char *const *variables) {
     struct cli_models *m = &cli->models;
     const char *endpoint = cli_variable(variables, "HF_ENDPOINT");
     m->hub =
         (struct hub){.endpoint = endpoint ? endpoint : ENDPOINT, .progress = cli_progress(cli)};
+    m->hub.offline = find_offline(cli->options.offline, variables);
     find_folder(m, variables);
     find_token(m, cli->options.hub_token, variables);
 }
@@ -125,6 +145,16 @@ char *cli_models_name(char out[MODEL_NAME_CHARS], const char *repo, const struct
 }
 
 // ---- Fetching -----------------------------------------------------------------------------------
+
+enum status cli_models_find_offline(const struct cli *cli, const struct hub_name *name,
+                                    struct hub_files *files, struct err *e) {
+    const struct hub *hub = &cli->models.hub;
+    if (hub_find(files, hub, name, cli->options.hub_file, e)) return e->status;
+    if (files->n > 0) return OK;
+    err_set(e, ERR_FILE, "%s is not here, and %s forbids to fetch it", cli->options.hub_repo,
+            hub->offline);
+    return err_fix(e, "'tandem list' shows what is here");
+}
 
 enum status cli_models_fetch(struct cli *cli, const char *repo, const struct hub_files *files,
                              struct err *e) {
@@ -171,20 +201,14 @@ static bool needs_header(enum command command) {
            command == COMMAND_TOKENIZE || command == COMMAND_DOCTOR;
 }
 
-static enum status not_here(const struct cli *cli, struct err *e) {
-    err_set(e, ERR_FILE, "%s is not here, and --offline forbids to fetch it",
-            cli->options.hub_repo);
-    return err_fix(e, "'tandem list' shows what is here");
-}
-
 static enum status find_model(struct cli *cli, const struct hub_name *name, struct hub_files *files,
                               struct err *e) {
     struct cli_models *m = &cli->models;
     const struct cli_options *o = &cli->options;
     const char *path = m->path;
-    if (hub_find(files, &m->hub, name, o->hub_file, e)) return e->status;
+    if (m->hub.offline && cli_models_find_offline(cli, name, files, e)) return e->status;
+    if (!m->hub.offline && hub_find(files, &m->hub, name, o->hub_file, e)) return e->status;
     if (files->n == 0) {
-        if (o->offline) return not_here(cli, e);
         if (hub_ask(files, &m->hub, name, o->hub_file, e)) return e->status;
         if (needs_header(o->command)) {
             if (cli_models_heads(cli, name->repo, files, &path, e)) return e->status;

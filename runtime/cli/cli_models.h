@@ -11,9 +11,15 @@
 
 // Finds the folder, the server and the token from the options and the variables (NAME=VALUE, ended
 // by NULL), as llama.cpp and the hub's own programs do: LLAMA_CACHE, HF_HUB_CACHE, HF_HOME,
-// XDG_CACHE_HOME, HOME; HF_ENDPOINT; HF_TOKEN, HF_TOKEN_PATH.
+// XDG_CACHE_HOME, HOME; HF_ENDPOINT; HF_TOKEN, HF_TOKEN_PATH; LLAMA_ARG_OFFLINE, HF_HUB_OFFLINE,
+// TRANSFORMERS_OFFLINE.
 void cli_models_open(struct cli *cli, char *const *variables);
 void cli_models_close(struct cli *cli);
+
+// Finds a model in the cache alone: ERR_FILE, with the name of what forbids to ask the hub, if it
+// is not there.
+enum status cli_models_find_offline(const struct cli *cli, const struct hub_name *name,
+                                    struct hub_files *files, struct err *e);
 
 // Fetches files of a repository that are missing, after a line about them. ERR_FILE, ERR_FORMAT,
 // ERR_CANCELLED: what came is kept.
@@ -27,7 +33,7 @@ enum status cli_models_heads(struct cli *cli, const char *repo, const struct hub
 
 // Puts the path of the model that -hf names into options.model (of bench: into its list). If it is
 // not in the cache, commands that need no more than its header get that, and others fetch the
-// model; with --offline ERR_FILE. Does nothing without -hf, or for a list of names or devices.
+// model; offline ERR_FILE. Does nothing without -hf, or for a list of names or devices.
 enum status cli_models_take(struct cli *cli, struct err *e);
 
 // ERR_FILE if nobody knows the folder of the cache, or if it is a file.

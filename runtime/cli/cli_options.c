@@ -92,14 +92,16 @@ static const struct command_words commands[COMMAND_COUNT] = {
          "it: Q4_K_M, Q5_K_M, Q6_K, Q8_0 ... OUT appears when\nit is whole; a file "
          "is never overwritten.\n",
          "model-f16.gguf model-q4.gguf Q4_K_M"},
-    [COMMAND_PULL] = {"pull", "ORG/REPO[:QUANT]", "fetches a model from huggingface.co",
-                      "Says first where it would run here, and how fast. What was fetched is kept "
-                      "when the connection\nbreaks or Ctrl-C stops it, and the same command goes "
-                      "on; it ends with a check of the sha256.\nThe folder is the one of "
-                      "llama.cpp and the hub's own programs: LLAMA_CACHE,\nHF_HUB_CACHE, "
-                      "HF_HOME/hub, or ~/.cache/huggingface/hub. HF_TOKEN says who asks,\n"
-                      "HF_ENDPOINT names another server.\n",
-                      "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M"},
+    [COMMAND_PULL] =
+        {"pull", "ORG/REPO[:QUANT]", "fetches a model from huggingface.co",
+         "Says first where it would run here, and how fast. What was fetched is kept "
+         "when the connection\nbreaks or Ctrl-C stops it, and the same command goes "
+         "on; it ends with a check of the sha256.\nThe folder is the one of "
+         "llama.cpp and the hub's own programs: LLAMA_CACHE,\nHF_HUB_CACHE, "
+         "HF_HOME/hub, or ~/.cache/huggingface/hub. HF_TOKEN says who asks,\n"
+         "HF_ENDPOINT names another server, HF_HUB_OFFLINE=1 keeps all commands off the "
+         "net.\n",
+         "ggml-org/gemma-3-4b-it-GGUF:Q4_K_M"},
     [COMMAND_LIST] = {"list", "", "lists the models that were fetched", "", "--json"},
     [COMMAND_SHOW] = {"show", "ORG/REPO[:QUANT] | FILE", "says in ten lines what a model is",
                       "Of a model that was not fetched only the header is read.\n",

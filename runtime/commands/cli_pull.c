@@ -57,7 +57,8 @@ enum status cli_pull(struct cli *cli, struct err *e) {
     struct hub_name name;
     struct hub_files files = {0};
     if (cli_models_check_folder(cli, e) || hub_name_parse(&name, o->hub_repo, e)) return e->status;
-    enum status status = hub_ask(&files, hub, &name, o->hub_file, e);
+    enum status status = hub->offline ? cli_models_find_offline(cli, &name, &files, e)
+                                      : hub_ask(&files, hub, &name, o->hub_file, e);
     if (status == OK && hub_missing(hub, name.repo, &files) > 0) tell_plan(cli, name.repo, &files);
     if (status == OK) status = cli_models_fetch(cli, name.repo, &files, e);
     if (status == OK) status = print_pulled(cli, name.repo, &files, e);

@@ -14,6 +14,7 @@ struct hub {
     const char *folder;       // of the cache (hub_cache.h)
     const char *endpoint;     // https://huggingface.co, or another server
     const char *token;        // who asks, or NULL
+    const char *offline;      // the option or variable that forbids to ask and to fetch, or NULL
     struct progress progress; // told of bytes
 };
 

@@ -22,6 +22,7 @@ while ! [ -f "$work/port" ] && kill -0 $server 2>/dev/null; do sleep 0.05; done
 HF_ENDPOINT=http://127.0.0.1:$(cat "$work/port")
 HF_HUB_CACHE=$cache HOME=$work/home no_proxy=127.0.0.1,localhost
 export HF_ENDPOINT HF_HUB_CACHE HOME no_proxy
+unset HF_HUB_OFFLINE TRANSFORMERS_OFFLINE LLAMA_ARG_OFFLINE 2>/dev/null
 unset LLAMA_CACHE HF_TOKEN HF_HOME HF_TOKEN_PATH XDG_CACHE_HOME XDG_STATE_HOME 2>/dev/null
 
 # call ARGUMENT...: runs the program; sets code, $out and $err.
@@ -131,6 +132,29 @@ result plan_reads_the_header_alone
 call run -q --offline -hf org/tiny-GGUF -p x
 [ $code -eq 1 ] && grep -q 'not here, and --offline' "$err"
 result offline
+: >"$work/log"
+for row in HF_HUB_OFFLINE=1 HF_HUB_OFFLINE=Yes TRANSFORMERS_OFFLINE=true LLAMA_ARG_OFFLINE=1; do
+    for command in 'run -p x -hf' 'plan -hf' 'bench -hf' show pull; do
+        # shellcheck disable=SC2086
+        capture env "$row" "$TANDEM" $command org/tiny-GGUF
+        if [ "$row $command" = 'LLAMA_ARG_OFFLINE=1 pull' ] || [ "${row%%_*}" != LLAMA ]; then
+            grep -q "not here, and ${row%%=*} forbids" "$err"
+        else
+            grep -q 'not here, and --offline forbids' "$err"
+        fi && [ $code -eq 1 ] && ! [ -s "$out" ]
+        result "${command%% *}_offline_by_$row"
+    done
+done
+! [ -s "$work/log" ]
+result offline_asks_nobody
+HF_HUB_OFFLINE=0 TRANSFORMERS_OFFLINE=1 call pull -q org/tiny-GGUF
+[ $code -eq 0 ] && pulled "$hub/org/tiny-GGUF/tiny-F16.gguf"
+result no_longer_offline
+: >"$work/log"
+HF_HUB_OFFLINE=1 call pull org/tiny-GGUF
+[ $code -eq 0 ] && pulled "$hub/org/tiny-GGUF/tiny-F16.gguf" && ! [ -s "$work/log" ]
+result pull_offline_of_what_is_here
+call rm -q org/tiny-GGUF
 call run -q -hf org/tiny-GGUF -f tests/golden/tiny/prompt.txt -n 0
 [ $code -eq 0 ] && "$TANDEM" list | grep -q tiny
 result run_fetches
