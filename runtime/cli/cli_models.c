@@ -114,8 +114,9 @@ static const char *find_offline(bool by_option, char *const *variables) {
 void cli_models_open(struct cli *cli, char *const *variables) {
     struct cli_models *m = &cli->models;
     const char *endpoint = cli_variable(variables, "HF_ENDPOINT");
-    m->hub =
-        (struct hub){.endpoint = endpoint ? endpoint : ENDPOINT, .progress = cli_progress(cli)};
+    m->hub = (struct hub){.endpoint = endpoint ? endpoint : ENDPOINT,
+                          .progress = cli_progress(cli),
+                          .log = &cli->log};
     m->hub.offline = find_offline(cli->options.offline, variables);
     find_folder(m, variables);
     find_token(m, cli->options.hub_token, variables);

@@ -75,7 +75,7 @@ static enum status ask(struct transfer_answer *out, const struct hub *hub, const
                        struct err *e) {
     char url[URL_CHARS];
     make_url(url, hub, what, "");
-    const struct transfer_source source = {url, hub->token, hub->progress};
+    const struct transfer_source source = {url, hub->token, hub->progress, hub->log};
     return transfer_text(&source, out, ANSWER_BYTES, e);
 }
 
@@ -183,7 +183,7 @@ static enum status fetch_file(const struct hub *hub, const char *repo, const str
         hub_cache_blob(blob, hub->folder, repo, file, false, e))
         return e->status;
     file_url(url, hub, repo, file);
-    const struct transfer_source source = {url, hub->token, hub->progress};
+    const struct transfer_source source = {url, hub->token, hub->progress, hub->log};
     const struct transfer_target target = {part, file->size_bytes, file->sha256, done_bytes,
                                            total_bytes};
     if (transfer_file(&source, &target, e)) return e->status;
@@ -237,7 +237,7 @@ static enum status fetch_head(const struct hub_heads *heads, const struct hub *h
     const int descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (descriptor < 0) return err_errno(e, errno, "%s", path);
     file_url(url, hub, repo, file);
-    const struct transfer_source source = {url, hub->token, hub->progress};
+    const struct transfer_source source = {url, hub->token, hub->progress, hub->log};
     enum status status = OK;
     if (ftruncate(descriptor, (off_t)file->size_bytes) != 0 ||
         lseek(descriptor, (off_t)first, SEEK_SET) < 0)

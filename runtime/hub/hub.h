@@ -7,6 +7,7 @@
 #ifndef TANDEM_RUNTIME_HUB_HUB_H
 #define TANDEM_RUNTIME_HUB_HUB_H
 
+#include "base/log.h"
 #include "base/progress.h"
 #include "runtime/hub/hub_cache.h"
 
@@ -16,6 +17,7 @@ struct hub {
     const char *token;        // who asks, or NULL
     const char *offline;      // the option or variable that forbids to ask and to fetch, or NULL
     struct progress progress; // told of bytes
+    const struct log *log;    // told of waits that the server asks for, or NULL
 };
 
 // Finds a model in the cache: the parts of the one that name and file (or NULL: that of the name)

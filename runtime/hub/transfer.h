@@ -2,19 +2,22 @@
  *
  * transfer_curl.c does it through libcurl and, for checksums, nettle; transfer_none.c is for builds
  * without them and fails with a name. Follows a few redirections, from https to https alone, and
- * gives the token to the first host only. Every size is limited by the caller. Owns nothing between
- * calls. One thread. Tested by tests/cli/cli_pull.sh with a server of its own.
+ * gives the token to the first host only. Waits
+ * up to five minutes where a server that is busy asks for it. Every size is limited by the caller.
+ * Owns nothing between calls. One thread. Tested by tests/cli/cli_pull.sh with a server of its own.
  */
 #ifndef TANDEM_RUNTIME_HUB_TRANSFER_H
 #define TANDEM_RUNTIME_HUB_TRANSFER_H
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/progress.h"
 
 struct transfer_source {
     const char *url;          // http or https; named in errors
     const char *token;        // who asks, or NULL
     struct progress progress; // told of bytes; may stop the transfer: ERR_CANCELLED
+    const struct log *log;    // told of waits, or NULL
 };
 
 enum { TRANSFER_URL_CHARS = 2048 };

@@ -23,9 +23,11 @@ enum {
     CONNECT_LIMIT_S = 30,
     SILENCE_LIMIT_S = 60, // without a byte
     TRIES = 6,            // without a byte more, until a transfer is given up
+    WAIT_LIMIT_S = 300,   // that a server may ask for: the hub counts requests in five minutes
     HASH_BYTES = 1 << 16,
 };
 static const uint64_t FIRST_PAUSE_NS = 250000000; // then twice as long each time
+static const uint64_t LOOK_NS = 100000000;        // between looks at who wants to stop a wait
 
 // One request. The sink takes the bytes of a good answer, in order; false stops the transfer, and
 // *e says why.
@@ -41,6 +43,7 @@ struct request {
     uint64_t first; // of the bytes that come, as the answer says
     bool whole;     // the answer is not a range
     bool again;     // it failed in a way that another try may not
+    int64_t wait_s; // before that, as the answer asks; 0: it does not
     char *next;     // [TRANSFER_URL_CHARS]: gets where the answer goes on; NULL: nobody asks
     struct err *e;
 };
@@ -170,6 +173,13 @@ static enum status refused(struct request *r, long code) {
     return ERR_FILE;
 }
 
+// The seconds that the answer asks to wait, or until the time that it names; 0: it does not.
+static int64_t asked_wait(CURL *curl) {
+    curl_off_t seconds = 0;
+    curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &seconds);
+    return seconds > 0 ? seconds : 0;
+}
+
 static bool may_go_on(CURLcode code) {
     return code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR ||
            code == CURLE_GOT_NOTHING || code == CURLE_OPERATION_TIMEDOUT ||
@@ -181,11 +191,13 @@ static enum status perform(struct request *r) {
     char reason[CURL_ERROR_SIZE] = "";
     *r->e = (struct err){0};
     r->again = false;
+    r->wait_s = 0;
     r->curl = curl_easy_init();
     if (!r->curl) return err_memory(r->e, 0, "a transfer");
     set_options(r, reason);
     const CURLcode code = curl_easy_perform(r->curl);
     const long answer = answer_code(r->curl);
+    const int64_t wait_s = asked_wait(r->curl);
     curl_easy_cleanup(r->curl);
     if (r->e->status) return r->e->status; // of a callback
     if (code == CURLE_TOO_MANY_REDIRECTS)
@@ -198,7 +210,36 @@ static enum status perform(struct request *r) {
         return err_fix(r->e, "look at the network; what was fetched is kept, and the same command "
                              "goes on");
     }
+    if (answer == 429 || answer == 503) r->wait_s = wait_s;
     return answer == 200 || answer == 206 ? OK : refused(r, answer);
+}
+
+// Waits as long as the answer asks, and says so. ERR_CANCELLED if somebody stops it.
+static enum status wait_as_asked(struct request *r) {
+    const struct transfer_source *s = r->source;
+    const uint64_t total_ns = (uint64_t)r->wait_s * 1000000000;
+    progress_tell(&s->progress, "fetch", r->total_bytes, r->total_bytes); // no bar around the line
+    log_line(s->log, LOG_NOTE, "%s; waiting %lld s, as it asks", r->e->what, (long long)r->wait_s);
+    for (uint64_t done_ns = 0; done_ns < total_ns; done_ns += LOOK_NS) {
+        if (!progress_tell(&s->progress, "wait", done_ns, total_ns))
+            return err_set(r->e, ERR_CANCELLED, "stopped");
+        clock_sleep_ns(LOOK_NS);
+    }
+    progress_tell(&s->progress, "wait", total_ns, total_ns);
+    return OK;
+}
+
+// Runs the request, again where the server says when.
+static enum status perform_patiently(struct request *r) {
+    for (int tries = 1;; tries++) {
+        const enum status status = perform(r);
+        if (status == OK || r->wait_s == 0) return status;
+        r->again = false; // what can be done is done here
+        if (r->wait_s > WAIT_LIMIT_S)
+            return err_fix(r->e, "it asks to wait %lld s: try again then; what was fetched is kept",
+                           (long long)r->wait_s);
+        if (tries == TRIES || wait_as_asked(r)) return r->e->status;
+    }
 }
 
 // ---- A text -------------------------------------------------------------------------------------
@@ -228,7 +269,7 @@ enum status transfer_text(const struct transfer_source *source, struct transfer_
     if (!sink.text) return err_memory(e, 1, "the hub's answer");
     struct request r = {
         .source = source, .sink = take_text, .context = &sink, .next = out->next, .e = e};
-    if (perform(&r)) {
+    if (perform_patiently(&r)) {
         mem_free(sink.text);
         return e->status;
     }
@@ -287,7 +328,7 @@ enum status transfer_range(const struct transfer_source *source, int descriptor,
                         .total_bytes = size_bytes,
                         .e = e};
     sink.request = &r;
-    if (perform(&r)) return e->status;
+    if (perform_patiently(&r)) return e->status;
     if (sink.size_bytes == size_bytes && !(r.whole && offset > 0)) return OK;
     return err_set(e, ERR_FORMAT, "%s: the server does not send parts of files", source->url);
 }
@@ -345,7 +386,7 @@ static enum status fetch_rest(struct request *r, struct file_sink *sink, struct 
         snprintf(range, sizeof range, "%" PRIu64 "-", before);
         r->offset = before;
         r->range = before ? range : NULL;
-        const enum status status = perform(r);
+        const enum status status = perform_patiently(r);
         if (status && !r->again) return status;
         if (sink->size_bytes > before) {
             tries = 0;

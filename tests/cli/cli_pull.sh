@@ -294,6 +294,24 @@ for how in norange busy; do
     result "server_is_$how"
 done
 rm "$hub/org/big/behave"
+behave org/big 'later 1'
+rm -rf "$cache"
+call pull org/big
+pulled "$big" && [ "$(grep -c '^tandem: .*answers 429; waiting 1 s, as it asks$' "$err")" -ge 3 ]
+result waits_as_the_server_asks
+behave org/big 'later 4000'
+fails waits_no_hour 'It asks to wait 4000 s: try again then' pull -q org/big
+behave org/big 'later 200'
+python3 -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.execv(sys.argv[1], sys.argv[1:])' "$TANDEM" pull org/big >"$out" 2>"$err" &
+child=$!
+until grep -q 'waiting 200 s' "$err" || ! kill -0 $child; do sleep 0.05; done
+kill -s INT $child
+wait $child
+[ $? -eq 130 ]
+result stops_waiting_at_ctrl_c
+rm "$hub/org/big/behave"
 
 # A part takes room until it is removed; nobody removes one that is fetched now.
 rm -rf "$cache"

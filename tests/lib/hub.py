@@ -21,6 +21,7 @@ server behaves stands in FOLDER/ORG/REPO/behave, if it is there, read at each re
     nosize, nosum   leaves the size or the checksum out; badsum gives one that is no checksum
     odd             lists files beside the others whose names or sizes make no sense
     busy            answers 503 to each second request for a file
+    later SECONDS   answers 429 to each second request at the hub, and says how long to wait
     missing         lists the files and has none
     pages N         lists N files at once, and says where the list goes on, by the name of another hub
     endless         says that the list goes on where it began
@@ -38,7 +39,7 @@ root, port_file = sys.argv[1:3]
 log = open(sys.argv[3], "a", buffering=1) if len(sys.argv) > 3 else None
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 sums = {}  # of a file by name, size and time
-turns = {"requests": 0}
+turns = {"requests": 0, "later": 0}
 
 
 def behaviour(repo):
@@ -111,6 +112,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(404, b'{"error":"Repository not found"}')
         if "private" in how and self.server.role == "hub" and token != "Bearer hf_secret":
             return self.answer(401, b'{"error":"Invalid username or password."}')
+        turns["later"] += "later" in how and self.server.role == "hub"
+        if "later" in how and turns["later"] % 2:
+            return self.answer(429, b"slowly", headers=[("Retry-After", how["later"])])
         if parts[0] == "api":
             if "html" in how:
                 return self.answer(200, b"<!DOCTYPE html><html>Log in</html>", "text/html")
