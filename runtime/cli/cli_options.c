@@ -585,6 +585,15 @@ static bool is_ignored(const struct cli_options *o, const char *name) {
     return false;
 }
 
+// True if an argument gives the other option, which says the opposite of the variable.
+static bool is_excluded(const struct llama_variable *variable, const char *value,
+                        const struct cli_options *o, const struct arguments *a) {
+    const char *other = variable->other;
+    if (!other || (variable->clash && strcmp(variable->clash, value) != 0)) return false;
+    const struct option_spec *spec = find_option(other, strlen(other), o->command);
+    return spec ? a->given[spec->offset] : is_ignored(o, other);
+}
+
 // Finds the setting of a variable. False if it is not there, if the command has no such option, or
 // if an argument gives it.
 static bool find_setting(struct setting *out, const struct llama_variable *variable,
@@ -595,7 +604,7 @@ static bool find_setting(struct setting *out, const struct llama_variable *varia
     *out = (struct setting){variable->name, cli_variable(variables, variable->name), spec};
     bool on;
     if (!out->value || !spec || !(spec->commands & 1u << o->command)) return false;
-    if (variable->other && is_ignored(o, variable->other)) return false;
+    if (is_excluded(variable, out->value, o, a)) return false;
     if (variable->inverted && llama_switch_parse(out->value, &on)) out->value = on ? "off" : "on";
     // Lists, and the context that they need, are what a benchmark is asked to measure.
     if (spec->kind == OPTION_LIST || (o->command == COMMAND_BENCH && spec->offset == AT(n_ctx)))

@@ -37,7 +37,8 @@ bool llama_switch_parse(const char *text, bool *on);
 struct llama_variable {
     const char *name;   // of the environment variable
     const char *option; // as it is typed
-    const char *other;  // an option without effect that excludes it; NULL: none
+    const char *other;  // an option that excludes it; NULL: none
+    const char *clash;  // the value that it excludes; NULL: any
     bool inverted;      // of a switch: what turns other switches off turns this one on
 };
 enum { LLAMA_VARIABLES_MAX = 64 };

@@ -310,6 +310,32 @@ static void variables_that_exclude_each_other_are_named(void **state) {
     assert_true(!o.hub_repo && o.n_threads == 2);
 }
 
+// An argument also wins over a variable that sets another option of the same thing.
+static void arguments_win_over_variables_of_other_options(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    static const char *const experts[] = {"LLAMA_ARG_CPU_MOE=1", "LLAMA_ARG_N_CPU_MOE=9", NULL};
+    static const char *const budget[] = {"LLAMA_ARG_THINK_BUDGET=0", NULL};
+    const char *const line[] = {"run", "-m", "x", "-p", "y", NULL};
+    const char *const some[] = {"run", "-m", "x", "-p", "y", "-ncmoe", "3", NULL};
+    const char *const all[] = {"run", "-m", "x", "-p", "y", "--cpu-moe", NULL};
+    assert_int_equal(parse_in(&o, &e, experts, line), OK);
+    assert_true(o.cpu_experts);
+    assert_int_equal(parse_in(&o, &e, experts, some), OK);
+    assert_true(!o.cpu_experts && o.n_cpu_experts == 3);
+    assert_int_equal(parse_in(&o, &e, experts, all), OK);
+    assert_true(o.cpu_experts);
+    assert_int_equal(PARSE_WITH(experts[0], "bench", "-m", "x", "-ncmoe", "0"), OK);
+    assert_true(!o.cpu_experts && o.n_cpu_experts == 0);
+    assert_int_equal(parse_in(&o, &e, budget, (const char *const[]){"chat", "x", NULL}), OK);
+    assert_true(o.thinking == THINKING_OFF);
+    assert_int_equal(PARSE_WITH(budget[0], "chat", "x", "--reasoning", "on"), OK);
+    assert_true(o.thinking == THINKING_ON && o.reasoning_budget == -1);
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_THINK_BUDGET=7", "chat", "x", "-rea", "on"), OK);
+    assert_true(o.thinking == THINKING_ON && o.reasoning_budget == 7);
+}
+
 static void the_environment_keeps_the_cache_on_the_cpu(void **state) {
     (void)state;
     struct cli_options o;
@@ -773,6 +799,7 @@ int main(void) {
         cmocka_unit_test(switches_of_the_environment_go_on_and_off),
         cmocka_unit_test(arguments_exclude_variables),
         cmocka_unit_test(variables_that_exclude_each_other_are_named),
+        cmocka_unit_test(arguments_win_over_variables_of_other_options),
         cmocka_unit_test(the_environment_keeps_the_cache_on_the_cpu),
         cmocka_unit_test(the_environment_names_a_file_of_a_repository),
         cmocka_unit_test(numbers_keep_their_range),
