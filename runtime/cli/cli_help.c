@@ -73,6 +73,7 @@ static void help_all(FILE *out) {
             fprintf(out, "  tandem %s %s\n", command_name(i), command_words(i)->example);
     print_families(out);
     fprintf(out, "\n'tandem help COMMAND' lists the options of a command.\n\n"
+                 "Behind -- no argument is an option, whatever it begins with.\n"
                  "Sizes take K M G T or KiB MiB GiB TiB (1024), KB MB GB TB (1000), B.\n"
                  "Exit codes: 0 done, 1 a file, the memory or a device failed, 2 wrong usage,\n"
                  "3 --strict and the placement asked for does not fit or is refused its memory,\n"

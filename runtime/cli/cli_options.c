@@ -662,10 +662,18 @@ static enum status take_variables(struct cli_options *o, const struct arguments 
 
 // ---- The whole command line ---------------------------------------------------------------------
 
+// True for the argument behind which none is an option.
+static bool is_end(const char *text) { return strcmp(text, "--") == 0; }
+
 static enum status parse_arguments(struct cli_options *o, struct arguments *a, struct err *e) {
+    bool ended = false; // the options
     for (a->i = 2; a->i < a->argc; a->i++) {
         const char *text = a->argv[a->i];
-        const bool option = text[0] == '-' && text[1];
+        if (!ended && is_end(text)) {
+            ended = true;
+            continue;
+        }
+        const bool option = text[0] == '-' && text[1] && !ended;
         const enum status status = option ? parse_option(o, a, e) : parse_plain(o, text, e);
         if (status != OK || o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
             return status;
@@ -735,13 +743,19 @@ static bool is_shared(const struct cli_options *o, const char *given, const char
 }
 
 void cli_options_print_again(const struct cli_options *o, enum command other, FILE *out) {
+    bool ended = false; // the options
     for (int32_t i = 2; i < o->n_arguments; i++) {
         const char *given = o->arguments[i];
+        if (!ended && is_end(given)) {
+            ended = true;
+            continue;
+        }
         const char *next = i + 1 < o->n_arguments ? o->arguments[i + 1] : NULL;
         bool has_value = false;
-        const bool option = given[0] == '-' && given[1];
+        const bool dash = given[0] == '-' && given[1], option = dash && !ended;
         const bool keep =
             option ? is_shared(o, given, next, other, &has_value) : (MODEL & 1u << other) != 0;
+        if (keep && dash && !option) print_word("-m", out); // what follows may be options again
         if (keep) print_word(given, out);
         if (keep && has_value) print_word(next, out);
         i += has_value;

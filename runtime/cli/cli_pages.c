@@ -51,7 +51,8 @@ static void write_man(FILE *out) {
         ".SH SYNOPSIS\n.B tandem\n\\fICOMMAND\\fR [\\fIoptions\\fR]\n"
         ".SH DESCRIPTION\nRuns language models in GGUF files, also those larger than the memory of "
         "the GPU.\nA planner predicts what each placement of the weights would cost, and picks the "
-        "fastest one that fits.\n",
+        "fastest one that fits.\nBehind \\-\\- no argument is an option, whatever it begins "
+        "with.\n",
         out);
     for (int c = 0; c < COMMAND_COUNT; c++) {
         const char *name = command_name((enum command)c);

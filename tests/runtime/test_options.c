@@ -310,6 +310,29 @@ static void variables_that_exclude_each_other_are_named(void **state) {
     assert_true(!o.hub_repo && o.n_threads == 2);
 }
 
+static void no_option_follows_two_dashes(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    char *argv[] = {"tandem", "run", "-p", "y", "--", "-m.gguf"}; // printed again below
+    assert_int_equal(cli_options_parse(&o, 6, argv, NULL, &e), OK);
+    assert_string_equal(o.model, "-m.gguf");
+    char text[64] = "";
+    FILE *out = fmemopen(text, sizeof text, "w");
+    cli_options_print_again(&o, COMMAND_CHAT, out);
+    fclose(out);
+    assert_string_equal(text, " -p y -m -m.gguf");
+    assert_int_equal(PARSE("bench", "--", "--", "-p"), OK);
+    assert_true(o.bench.models.n == 2);
+    assert_string_equal(o.bench.models.texts[0], "--");
+    assert_int_equal(PARSE("tokenize", "-m", "x", "-p", "--"), OK);
+    assert_string_equal(o.prompt, "--");
+    assert_int_equal(PARSE("run", "x", "-p", "y", "--", "-n"), ERR_USAGE);
+    assert_says(&e, "unexpected argument '-n'");
+    assert_int_equal(PARSE("run", "-p", "y", "--"), ERR_USAGE);
+    assert_says(&e, "needs a model");
+}
+
 // An argument also wins over a variable that sets another option of the same thing.
 static void arguments_win_over_variables_of_other_options(void **state) {
     (void)state;
@@ -800,6 +823,7 @@ int main(void) {
         cmocka_unit_test(arguments_exclude_variables),
         cmocka_unit_test(variables_that_exclude_each_other_are_named),
         cmocka_unit_test(arguments_win_over_variables_of_other_options),
+        cmocka_unit_test(no_option_follows_two_dashes),
         cmocka_unit_test(the_environment_keeps_the_cache_on_the_cpu),
         cmocka_unit_test(the_environment_names_a_file_of_a_repository),
         cmocka_unit_test(numbers_keep_their_range),
