@@ -665,6 +665,12 @@ static enum status take_variables(struct cli_options *o, const struct arguments 
 // True for the argument behind which none is an option.
 static bool is_end(const char *text) { return strcmp(text, "--") == 0; }
 
+// True for an option of llama.cpp's without effect here that may have a value.
+static bool may_be_set(const char *text) {
+    const struct llama_option *option = llama_option_find(text, strlen(text));
+    return option && option->value == LLAMA_SWITCH;
+}
+
 static enum status parse_arguments(struct cli_options *o, struct arguments *a, struct err *e) {
     bool ended = false; // the options
     for (a->i = 2; a->i < a->argc; a->i++) {
@@ -674,7 +680,9 @@ static enum status parse_arguments(struct cli_options *o, struct arguments *a, s
             continue;
         }
         const bool option = text[0] == '-' && text[1] && !ended;
-        const enum status status = option ? parse_option(o, a, e) : parse_plain(o, text, e);
+        enum status status = option ? parse_option(o, a, e) : parse_plain(o, text, e);
+        if (status && !option && may_be_set(a->argv[a->i - 1]))
+            status = cli_value_bad(e, a->argv[a->i - 1], "on, off or auto", text);
         if (status != OK || o->command == COMMAND_HELP || o->command == COMMAND_VERSION)
             return status;
     }

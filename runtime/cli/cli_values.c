@@ -61,12 +61,12 @@ static enum status set_bool(const char *name, const char *text, bool *target, st
 static enum status set_integer(const struct option_spec *spec, const char *name, const char *text,
                                void *target, struct err *e) {
     long long value;
-    const bool read = spec->offset == offsetof(struct cli_options, n_ctx)
-                          ? parse_positions(text, &value)
-                          : parse_integer(text, &value);
+    const bool is_context = spec->offset == offsetof(struct cli_options, n_ctx);
+    const bool read = is_context ? parse_positions(text, &value) : parse_integer(text, &value);
     if (!read || (double)value < spec->low || (double)value > spec->high) {
-        char range[64];
-        snprintf(range, sizeof range, "a whole number from %.0f to %.0f", spec->low, spec->high);
+        char range[96];
+        snprintf(range, sizeof range, "a whole number%s from %.0f to %.0f",
+                 is_context ? ", such as 8192 or 8k," : "", spec->low, spec->high);
         return cli_value_bad(e, name, range, text);
     }
     if (spec->kind == OPTION_SEED)

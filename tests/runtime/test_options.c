@@ -333,6 +333,20 @@ static void no_option_follows_two_dashes(void **state) {
     assert_says(&e, "needs a model");
 }
 
+static void values_that_are_wrong_say_what_is_right(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(PARSE("run", "x", "-p", "y", "-c", "8m"), ERR_USAGE);
+    assert_says(&e, "such as 8192 or 8k, from 0 to 2147483647");
+    assert_int_equal(PARSE("run", "x", "-p", "y", "-n", "8m"), ERR_USAGE);
+    assert_says(&e, "a whole number from -1 to 2147483647");
+    assert_int_equal(PARSE("run", "x", "-p", "y", "-fa", "maybe"), ERR_USAGE);
+    assert_says(&e, "option -fa: expected on, off or auto, got 'maybe'");
+    assert_int_equal(PARSE("run", "-fa", "maybe", "-p", "y"), OK);
+    assert_string_equal(o.model, "maybe");
+}
+
 // An argument also wins over a variable that sets another option of the same thing.
 static void arguments_win_over_variables_of_other_options(void **state) {
     (void)state;
@@ -824,6 +838,7 @@ int main(void) {
         cmocka_unit_test(variables_that_exclude_each_other_are_named),
         cmocka_unit_test(arguments_win_over_variables_of_other_options),
         cmocka_unit_test(no_option_follows_two_dashes),
+        cmocka_unit_test(values_that_are_wrong_say_what_is_right),
         cmocka_unit_test(the_environment_keeps_the_cache_on_the_cpu),
         cmocka_unit_test(the_environment_names_a_file_of_a_repository),
         cmocka_unit_test(numbers_keep_their_range),
