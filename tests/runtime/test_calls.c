@@ -103,6 +103,12 @@ static const struct reply_case CASES[] = {
     {"<|tool_call|>", "<|tool_call|>[{\"name\": \"a\", \"arguments\": {}}]", "@a {}"},
     {"<|tool_call|><|/tool_call|>",
      "<|tool_call|>[{\"name\": \"a\", \"arguments\": {}}]<|/tool_call|>", "@a {}"},
+    {"<tool_calls>",
+     "Yes.<tool_calls>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", "
+     "\"arguments\": {}}]</tool_calls>",
+     "Yes.@a {\"x\": 1}@b {}"},
+    {"<TOOLCALL>", "<TOOLCALL>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}]</TOOLCALL>",
+     "@a {\"x\": 1}"},
     // The object alone.
     {LLAMA, "{\"name\": \"a\", \"parameters\": {\"x\": \"y\"}}", "@a {\"x\": \"y\"}"},
     {LLAMA, " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",

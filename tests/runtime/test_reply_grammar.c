@@ -174,10 +174,6 @@ static void calls_are_valid(void **state) {
     static const struct allowed mistral[] = {
         {"a[TOOL_CALLS]get[ARGS]{\"city\": \"Ulm\"}[TOOL_CALLS]stop[ARGS]{}", 2},
         {"[TOOL_CALLS]get[ARGS]{}", 0}};
-    static const struct allowed list[] = {{"[TOOL_CALLS][{\"name\": \"stop\", \"arguments\": {}}, "
-                                           "{\"name\": \"stop\", \"arguments\": {}}]",
-                                           2},
-                                          {"[TOOL_CALLS]{", 0}};
     static const struct allowed llama[] = {
         {"{\"name\": \"get\", \"parameters\": {\"city\": \"Ulm\"}}", 2},
         {"{\"name\": \"got", 0},
@@ -196,9 +192,22 @@ static void calls_are_valid(void **state) {
     CHECK("<tool_call><arg_key>", TOOLS, {.must_call = false}, glm);
     CHECK("<|tool_call>", TOOLS, {.must_call = false}, gemma);
     CHECK("[TOOL_CALLS][ARGS]", TOOLS, {.must_call = false}, mistral);
-    CHECK("[TOOL_CALLS]", TOOLS, {.must_call = false}, list);
     CHECK("\"parameters\"<|start_header_id|>", TOOLS, {.must_call = false}, llama);
     CHECK("<|channel|><|message|>", TOOLS, {.must_call = false}, channels);
+}
+
+static void calls_in_lists_are_valid(void **state) {
+    static const struct allowed list[] = {{"[TOOL_CALLS][{\"name\": \"stop\", \"arguments\": {}}, "
+                                           "{\"name\": \"stop\", \"arguments\": {}}]",
+                                           2},
+                                          {"[TOOL_CALLS]{", 0}};
+    static const struct allowed hunyuan[] = {
+        {"<think>a</think>\n<tool_calls>[{\"name\": \"stop\", \"arguments\": {}}]</tool_calls>", 2},
+        {"<tool_calls>{", 0},
+        {"<tool_calls>[{\"name\": \"got", 0}};
+    (void)state;
+    CHECK("[TOOL_CALLS]", TOOLS, {.must_call = false}, list);
+    CHECK("<tool_calls></think>", TOOLS, {.must_call = false}, hunyuan);
 }
 
 static void calls_of_python_are_valid(void **state) {
@@ -281,6 +290,7 @@ int main(void) {
         cmocka_unit_test(finds_every_mark),
         cmocka_unit_test(answers_begin_behind_thoughts),
         cmocka_unit_test(calls_are_valid),
+        cmocka_unit_test(calls_in_lists_are_valid),
         cmocka_unit_test(calls_of_python_are_valid),
         cmocka_unit_test(nothing_is_asked_for_nothing),
         cmocka_unit_test(openings_are_of_the_prompt),
