@@ -275,7 +275,9 @@ static void add_answer(struct writer *w) {
 // ---- Thoughts -----------------------------------------------------------------------------------
 
 static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
-    add(w, REPLY_ROOT " ::= tandem-answer");
+    add(w, REPLY_ROOT " ::= ");
+    if (marks && marks->direct) add_literal(w, marks->direct);
+    add(w, "tandem-answer");
     if (marks) {
         add(w, " | [ \\t\\r\\n]* ");
         add_literal(w, marks->open);

@@ -7,13 +7,41 @@
 
 // The first row whose sign a template has is used.
 static const struct chat_marks MARKS[] = {
-    {"<|channel>", "<|channel>thought", "<channel|>", NULL, false},
-    {"<|channel|>", "<|channel|>analysis<|message|>",
-     "<|end|><|start|>assistant<|channel|>final<|message|>", "<|channel|>final<|message|>", true},
-    {"[THINK]", "[THINK]", "[/THINK]", NULL, false},
-    {"seed:think>", "<seed:think>", "</seed:think>", NULL, false},
-    {"</think>", "<think>", "</think>", NULL, false},
-    {"<think>", "<think>", "</think>", NULL, false},
+    {.sign = "<|channel>", .open = "<|channel>thought", .close = "<channel|>"},
+    {.sign = "<|channel|>",
+     .open = "<|channel|>analysis<|message|>",
+     .close = "<|end|><|start|>assistant<|channel|>final<|message|>",
+     .direct = "<|channel|>final<|message|>",
+     .channels = true},
+    {.sign = "[THINK]", .open = "[THINK]", .close = "[/THINK]"},
+    {.sign = "seed:think>", .open = "<seed:think>", .close = "</seed:think>"},
+    {.sign = "<|begin|>assistant<|think|>",
+     .open = "<|think|>",
+     .close = "<|end|><|begin|>assistant<|content|>",
+     .direct = "<|content|>",
+     .before = "<|content|>"},
+    {.sign = "<|START_THINKING|>",
+     .open = "<|START_THINKING|>",
+     .close = "<|END_THINKING|>",
+     .before = "<|START_RESPONSE|>",
+     .behind = "<|END_RESPONSE|>"},
+    {.sign = "<|inner_prefix|>", .open = "<|inner_prefix|>", .close = "<|inner_suffix|>"},
+    {.sign = "[BEGIN FINAL RESPONSE]",
+     .open = "Here are my reasoning steps:",
+     .close = "[BEGIN FINAL RESPONSE]",
+     .behind = "[END FINAL RESPONSE]"},
+    {.sign = "<response></response>",
+     .open = "<think>",
+     .close = "</think>",
+     .before = "<response>",
+     .behind = "</response>"},
+    {.sign = "<answer>",
+     .open = "<think>",
+     .close = "</think>",
+     .before = "<answer>",
+     .behind = "\n</answer>"},
+    {.sign = "</think>", .open = "<think>", .close = "</think>"},
+    {.sign = "<think>", .open = "<think>", .close = "</think>"},
 };
 
 const struct chat_marks *chat_marks_find(const char *source, size_t length) {
@@ -44,6 +72,7 @@ void chat_reply_begin(struct chat_reply *r, const struct chat_style *style, cons
     const bool thinks = opening == CHAT_OPENS_THOUGHT;
     r->style = *style;
     r->n_held = 0;
+    r->wrapped = false;
     r->part = opening == CHAT_OPENS_ANSWER ? CHAT_ANSWER : CHAT_THOUGHT;
     r->state = !marks ? REPLY_ANSWERS : thinks ? REPLY_THINKS : REPLY_STARTS;
     if (marks && marks->channels)
@@ -69,6 +98,18 @@ static int goes_along(const struct chat_reply *r, size_t first, const char *mark
     return n == length ? 1 : -1;
 }
 
+static void look_for_end_of_answer(struct chat_reply *r);
+
+// Begins an answer, of which some may be held.
+static void begin_answer(struct chat_reply *r, bool wrapped) {
+    const struct chat_marks *marks = r->style.thoughts;
+    r->state = marks->behind && (wrapped || !marks->before) ? REPLY_WRAPPED : REPLY_ANSWERS;
+    if (r->state == REPLY_WRAPPED)
+        look_for_end_of_answer(r);
+    else
+        hand_over(r, CHAT_ANSWER, r->n_held);
+}
+
 // Some white space and a mark may open a reply; all else is the answer.
 static void look_for_start(struct chat_reply *r) {
     enum { SPACE_MOST = 24 };
@@ -76,11 +117,39 @@ static void look_for_start(struct chat_reply *r) {
     size_t space = 0;
     while (space < r->n_held && is_space(r->held[space])) space++;
     if (space == r->n_held && space < SPACE_MOST) return;
-    const int open = space < r->n_held ? goes_along(r, space, marks->open) : 0;
-    if (open < 0) return;
-    if (open > 0) r->n_held = 0;
-    r->state = open > 0 ? REPLY_THINKS : REPLY_ANSWERS;
-    hand_over(r, CHAT_ANSWER, r->n_held);
+    const bool text = space < r->n_held;
+    const int open = text ? goes_along(r, space, marks->open) : 0;
+    const int before = text ? goes_along(r, space, marks->before) : 0;
+    if (open <= 0 && before <= 0 && (open < 0 || before < 0)) return;
+    if (open > 0 || before > 0) r->n_held = 0;
+    if (open > 0)
+        r->state = REPLY_THINKS;
+    else if (before > 0)
+        r->state = REPLY_SKIPS, r->wrapped = true;
+    else
+        begin_answer(r, false);
+}
+
+// The mark may come that stands right before an answer.
+static void look_for_before(struct chat_reply *r) {
+    const int before = goes_along(r, 0, r->style.thoughts->before);
+    if (before < 0) return;
+    if (before > 0) {
+        r->n_held = 0;
+        r->state = REPLY_SKIPS;
+        r->wrapped = true;
+    } else
+        begin_answer(r, false);
+}
+
+// Hands over an answer up to the mark behind it.
+static void look_for_end_of_answer(struct chat_reply *r) {
+    size_t first = 0;
+    while (first < r->n_held && goes_along(r, first, r->style.thoughts->behind) == 0) first++;
+    hand_over(r, CHAT_ANSWER, first);
+    if (r->n_held == 0 || goes_along(r, 0, r->style.thoughts->behind) < 0) return;
+    r->n_held = 0;
+    r->state = REPLY_ANSWERS;
 }
 
 static void look_for_close(struct chat_reply *r) {
@@ -154,14 +223,19 @@ static void look(struct chat_reply *r) {
     case REPLY_THINKS: look_for_close(r); return;
     case REPLY_HEADS: look_for_message(r); return;
     case REPLY_MESSAGE: look_for_end(r); return;
+    case REPLY_UNWRAPS: look_for_before(r); return;
+    case REPLY_WRAPPED: look_for_end_of_answer(r); return;
     case REPLY_SKIPS:
     case REPLY_ANSWERS: return;
     }
 }
 
 static void take_byte(struct chat_reply *r, char byte) {
-    if (r->state == REPLY_SKIPS && !is_space(byte)) r->state = REPLY_ANSWERS;
-    if (r->state == REPLY_SKIPS) return;
+    if (r->state == REPLY_SKIPS && is_space(byte)) return;
+    if (r->state == REPLY_SKIPS && r->style.thoughts->before && !r->wrapped)
+        r->state = REPLY_UNWRAPS;
+    else if (r->state == REPLY_SKIPS)
+        begin_answer(r, r->wrapped);
     if (r->state == REPLY_ANSWERS) {
         chat_calls_write(&r->calls, &byte, 1);
         return;

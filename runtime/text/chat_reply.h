@@ -19,6 +19,8 @@ struct chat_marks {
     const char *close;  // between thoughts and the answer
     const char *direct; // before an answer without thoughts; NULL: nothing
     bool channels;      // thoughts, answers and calls are messages, each with a channel
+    const char *before; // the answer itself, where the model writes it; NULL: nothing
+    const char *behind; // the answer: looked for where before came or is NULL; NULL: nothing
 };
 // The marks that a template uses; NULL: none.
 const struct chat_marks *chat_marks_find(const char *source, size_t length);
@@ -44,7 +46,9 @@ enum { CHAT_HELD_BYTES = 256 };
 enum chat_reply_state {
     REPLY_STARTS, // a mark may come
     REPLY_THINKS,
-    REPLY_SKIPS, // the white space before the answer
+    REPLY_SKIPS,   // the white space before the answer
+    REPLY_UNWRAPS, // the mark right before the answer may come
+    REPLY_WRAPPED, // within an answer that ends with a mark
     REPLY_ANSWERS,
     REPLY_HEADS,   // the head of a message with a channel
     REPLY_MESSAGE, // within such a message
@@ -54,6 +58,7 @@ struct chat_reply {
     enum chat_reply_state state;
     char held[CHAT_HELD_BYTES]; // the start of what may be a mark
     size_t n_held;
+    bool wrapped;        // the mark right before the answer came
     enum chat_part part; // of the message
     chat_part_fn take;
     void *context; // of take, borrowed

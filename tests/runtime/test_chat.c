@@ -581,6 +581,9 @@ static void take_part(void *context, enum chat_part part, const char *text, size
 // More than any template writes before a mark.
 #define SPACES "\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n                        "
 
+#define SOLAR        "<|begin|>assistant<|think|>"
+#define SOLAR_PROMPT "<|end|><|begin|>assistant"
+
 static void check_reply(void **state) {
     (void)state;
     static const struct {
@@ -602,6 +605,30 @@ static void check_reply(void **state) {
         {"<|channel|>", "<|start|>assistant",
          "<|channel|>analysis<|message|>a<|start|>assistant<|channel|>final<|message|>b", "(a)b"},
         {"<|channel|>", "<|start|>assistant", "<|channel|>final<|message|>b", "b"},
+        // Solar Open.
+        {SOLAR, SOLAR_PROMPT, "<|think|>a<|end|><|begin|>assistant<|content|>b", "(a)b"},
+        {SOLAR, SOLAR_PROMPT, "<|content|>b", "b"},
+        {SOLAR, SOLAR_PROMPT, "b<|content|>", "b<|content|>"},
+        {SOLAR, "<|begin|>assistant<|think|><|end|>" SOLAR_PROMPT, "<|content|>b", "b"},
+        // Command R7B.
+        {"<|START_THINKING|>", "",
+         "<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>b<|END_RESPONSE|>", "(a)b"},
+        {"<|START_THINKING|>", "<|START_THINKING|><|END_THINKING|>",
+         "<|START_RESPONSE|>b < c<|END_RESPONSE|>", "b < c"},
+        {"<|START_THINKING|>", "", "b<|END_RESPONSE|>", "b<|END_RESPONSE|>"},
+        {"<|START_THINKING|>", "", "<|START_RESPONSE|>b<|END_RES", "b<|END_RES"},
+        {"<|inner_prefix|>", "", "<|inner_prefix|>a<|inner_suffix|>b", "(a)b"},
+        // Apriel.
+        {"[BEGIN FINAL RESPONSE]", "Here are my reasoning steps:\n",
+         "a\n[BEGIN FINAL RESPONSE]\nb[1][END FINAL RESPONSE]", "(a\n)b[1]"},
+        {"[BEGIN FINAL RESPONSE]", "", "b", "b"},
+        // Granite.
+        {"<response></response>", "", "<think>a</think><response>b</response>", "(a)b"},
+        {"<response></response>", "", "<think>a</think>b</response>", "(a)b</response>"},
+        {"<response></response>", "", "b", "b"},
+        // Hunyuan A13B.
+        {"<answer>", "", "<think>\na\n</think>\n<answer>\nb\n\nc\n</answer>", "(\na\n)b\n\nc"},
+        {"<answer>", "<think>\n\n</think>\n", "<answer>\nb\n</answer>", "b"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct chat_marks *marks = chat_marks_find(cases[i].source, strlen(cases[i].source));

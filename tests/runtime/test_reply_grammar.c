@@ -122,12 +122,18 @@ static void answers_begin_behind_thoughts(void **state) {
          2},
         {"<|channel|>analysis<|message|>no<|end|><|start|>assistant<|channel|>final<|message|>no",
          0}};
+    static const struct allowed solar[] = {
+        {"<|content|>yes", 2},
+        {"yes", 0},
+        {"<|think|>no<|end|><|begin|>assistant<|content|>yes", 2},
+        {"<|think|>no<|end|><|begin|>assistant<|content|>no", 0}};
     static const struct allowed json[] = {{"<think>a</think>{\"a\":1}", 2},
                                           {"<think>a</think>x", 0}};
     (void)state;
     CHECK("plain", NULL, {.grammar = "root ::= \"yes\""}, plain);
     CHECK("</think>", NULL, {.grammar = "root ::= \"yes\""}, thinks);
     CHECK("<|channel|><|message|>", NULL, {.grammar = "root ::= \"yes\""}, channels);
+    CHECK("<|begin|>assistant<|think|>", NULL, {.grammar = "root ::= \"yes\""}, solar);
     CHECK("</think>", NULL, {.schema = "{\"type\":\"object\"}"}, json);
 }
 
@@ -207,7 +213,7 @@ static void calls_in_lists_are_valid(void **state) {
         {"<tool_calls>[{\"name\": \"got", 0}};
     (void)state;
     CHECK("[TOOL_CALLS]", TOOLS, {.must_call = false}, list);
-    CHECK("<tool_calls></think>", TOOLS, {.must_call = false}, hunyuan);
+    CHECK("<tool_calls><answer>", TOOLS, {.must_call = false}, hunyuan);
 }
 
 static void calls_of_python_are_valid(void **state) {
