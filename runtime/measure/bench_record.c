@@ -25,7 +25,8 @@ void bench_model_of(const struct shape *shape, struct bench_model *out) {
     uint64_t by_type[DTYPE_COUNT] = {0};
     int most = 0;
     char label[32];
-    *out = (struct bench_model){.size_bytes = shape_weight_bytes(shape)};
+    *out =
+        (struct bench_model){.size_bytes = shape_weight_bytes(shape), .n_layers = shape->n_layers};
     for (int32_t u = 0; u < shape->n_units; u++) {
         const struct unit *unit = &shape->units[u];
         for (int32_t i = unit->shares_embed; i < unit->n_tensors; i++) { // tensor 0 is shared
@@ -116,6 +117,14 @@ void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const st
         bench_flag("runs_ahead", plan && plan->runs_ahead),
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) bench_row_add(row, fields[i]);
+}
+
+void bench_row_add_kept(struct bench_row *row, const struct cli_options *o) {
+    const int32_t n_layers = o->cpu_experts ? row->model.n_layers : o->n_cpu_experts;
+    const char *overrides = o->tensor_overrides ? o->tensor_overrides : "none";
+    bench_row_add(row, bench_count("n_cpu_moe", n_layers));
+    bench_row_add(row, bench_flag("no_kv_offload", o->cpu_cache));
+    bench_row_add(row, bench_text("tensor_buft_overrides", overrides));
 }
 
 uint64_t bench_peak_vram(const struct engine *engine) {

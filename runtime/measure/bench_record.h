@@ -17,6 +17,7 @@ struct bench_model {
     char
         type[BENCH_TEXT_BYTES]; // "llama 135M Q4_1": architecture, parameters, type of most weights
     uint64_t size_bytes, n_params;
+    int32_t n_layers;
 };
 void bench_model_of(const struct shape *shape, struct bench_model *out);
 
@@ -37,6 +38,8 @@ void bench_row_begin(struct bench_row *row, const struct machine *machine,
 // Adds the options and the plan's figures; zeros without a plan (NULL).
 void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const struct shape *shape,
                         const struct bench_config *config);
+// Adds the options that keep parts of the model on the CPU.
+void bench_row_add_kept(struct bench_row *row, const struct cli_options *o);
 // Adds the bytes that the engine has taken; zeros without an engine (NULL).
 void bench_row_add_memory(struct bench_row *row, const struct engine *engine);
 // The most that the accelerator had allocated; 0 without one. What is pinned likewise.

@@ -81,6 +81,7 @@ static void fill_row(struct measuring *m) {
     const struct plan *plan = engine_plan(m->engine.engine);
     bench_row_begin(row, &plan->machine, &m->model, m->config->model, m->cli->options.device);
     bench_row_add_plan(row, plan, engine_shape(m->engine.engine), m->config);
+    bench_row_add_kept(row, &m->cli->options);
     bench_row_add(row, bench_count("n_prompt", r->test.n_prompt));
     bench_row_add(row, bench_count("n_gen", r->test.n_gen));
     bench_row_add(row, bench_count("n_depth", r->test.n_depth));
@@ -125,6 +126,14 @@ CELL(ubatch_cell) {
 }
 CELL(kv_k_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->row.kv_type_k); }
 CELL(kv_v_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->row.kv_type_v); }
+CELL(n_cpu_moe_cell) {
+    if (m->cli->options.cpu_experts)
+        snprintf(out, BENCH_CELL_BYTES, "all");
+    else
+        snprintf(out, BENCH_CELL_BYTES, "%d", m->cli->options.n_cpu_experts);
+}
+CELL(cpu_cache_cell) { snprintf(out, BENCH_CELL_BYTES, "%d", m->cli->options.cpu_cache); }
+CELL(overrides_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->cli->options.tensor_overrides); }
 CELL(test_cell) { bench_test_name(&m->result.test, out, BENCH_CELL_BYTES); }
 CELL(speed_cell) {
     snprintf(out, BENCH_CELL_BYTES, "%.2f ± %.2f", m->result.speed.mean, m->result.speed.stddev);
@@ -147,40 +156,50 @@ CELL(peak_ram_cell) {
 }
 #undef CELL
 
+static bool keeps_experts(const struct cli_options *o) {
+    return o->cpu_experts || o->n_cpu_experts;
+}
+static bool keeps_cache(const struct cli_options *o) { return o->cpu_cache; }
+static bool keeps_tensors(const struct cli_options *o) { return o->tensor_overrides; }
+
 // A column is always shown, or only if its option is given or an accelerator is used.
 static const struct column {
     struct bench_column column;
     void (*print)(const struct measuring *m, char out[BENCH_CELL_BYTES]);
     size_t option; // offset of a list in struct bench_options; 0: none, models come first there
     bool always, with_accelerator;
+    bool (*is_given)(const struct cli_options *o); // of an option that is no list; NULL: none
 } COLUMNS[] = {
 #define LIST(field) offsetof(struct bench_options, field)
-    {{"model", 30, true}, model_cell, 0, true, false},
-    {{"size", 10, false}, size_cell, 0, true, false},
-    {{"params", 10, false}, params_cell, 0, true, false},
-    {{"backend", 10, true}, backend_cell, 0, true, false},
-    {{"ngl", 3, false}, layers_cell, LIST(gpu_layers), false, true},
-    {{"vram", 10, false}, vram_cell, LIST(vram), false, false},
-    {{"threads", 7, false}, threads_cell, 0, true, false},
-    {{"n_batch", 7, false}, batch_cell, LIST(n_batch), false, false},
-    {{"n_ubatch", 8, false}, ubatch_cell, LIST(n_ubatch), false, false},
-    {{"type_k", 6, false}, kv_k_cell, LIST(kv_type_k), false, false},
-    {{"type_v", 6, false}, kv_v_cell, LIST(kv_type_v), false, false},
-    {{"test", 15, false}, test_cell, 0, true, false},
-    {{"t/s", 20, false}, speed_cell, 0, true, false},
-    {{"median", 8, false}, median_cell, 0, true, false},
-    {{"planned", 8, false}, planned_cell, 0, true, false},
-    {{"GB/s", 6, false}, gbps_cell, 0, true, false},
-    {{"limit %", 7, false}, limit_cell, 0, true, false},
-    {{"VRAM MiB", 8, false}, peak_vram_cell, 0, false, true},
-    {{"RAM MiB", 8, false}, peak_ram_cell, 0, true, false},
+    {{"model", 30, true}, model_cell, 0, true, false, NULL},
+    {{"size", 10, false}, size_cell, 0, true, false, NULL},
+    {{"params", 10, false}, params_cell, 0, true, false, NULL},
+    {{"backend", 10, true}, backend_cell, 0, true, false, NULL},
+    {{"ngl", 3, false}, layers_cell, LIST(gpu_layers), false, true, NULL},
+    {{"vram", 10, false}, vram_cell, LIST(vram), false, false, NULL},
+    {{"threads", 7, false}, threads_cell, 0, true, false, NULL},
+    {{"n_batch", 7, false}, batch_cell, LIST(n_batch), false, false, NULL},
+    {{"n_ubatch", 8, false}, ubatch_cell, LIST(n_ubatch), false, false, NULL},
+    {{"type_k", 6, false}, kv_k_cell, LIST(kv_type_k), false, false, NULL},
+    {{"type_v", 6, false}, kv_v_cell, LIST(kv_type_v), false, false, NULL},
+    {{"n_cpu_moe", 9, false}, n_cpu_moe_cell, 0, false, false, keeps_experts},
+    {{"nkvo", 4, false}, cpu_cache_cell, 0, false, false, keeps_cache},
+    {{"ot", 20, true}, overrides_cell, 0, false, false, keeps_tensors},
+    {{"test", 15, false}, test_cell, 0, true, false, NULL},
+    {{"t/s", 20, false}, speed_cell, 0, true, false, NULL},
+    {{"median", 8, false}, median_cell, 0, true, false, NULL},
+    {{"planned", 8, false}, planned_cell, 0, true, false, NULL},
+    {{"GB/s", 6, false}, gbps_cell, 0, true, false, NULL},
+    {{"limit %", 7, false}, limit_cell, 0, true, false, NULL},
+    {{"VRAM MiB", 8, false}, peak_vram_cell, 0, false, true, NULL},
+    {{"RAM MiB", 8, false}, peak_ram_cell, 0, true, false, NULL},
 #undef LIST
 };
 enum { COLUMN_COUNT = sizeof COLUMNS / sizeof *COLUMNS };
 
 static bool is_shown(const struct measuring *m, const struct column *column) {
     const struct bench_options *o = &m->cli->options.bench;
-    if (column->always) return true;
+    if (column->always || (column->is_given && column->is_given(&m->cli->options))) return true;
     if (column->with_accelerator && engine_plan(m->engine.engine)->machine.n_devices > 1)
         return true;
     return column->option &&

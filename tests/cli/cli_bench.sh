@@ -105,6 +105,24 @@ good = len(rows) == 3 == len(objects) and all(
 sys.exit(not good)
 X
 result csv_and_json_lines_agree
+# Each row names the options that keep parts on the CPU, as llama-bench does.
+kept() { # VALUES ARGUMENT...: n_cpu_moe, no_kv_offload and tensor_buft_overrides are VALUES
+    values=$1
+    shift
+    sim "$@" -p 4 -n 0 -r 1 --device sim:vram=64M -o csv -oe md
+    [ $code -eq 0 ] && python3 -c 'import csv, sys
+[row] = csv.DictReader(open(sys.argv[1]))
+names = "n_cpu_moe", "no_kv_offload", "tensor_buft_overrides"
+sys.exit([row[name] for name in names] != sys.argv[2].split())' "$out" "$values"
+}
+kept '0 0 none' -m $tiny/plain.gguf && ! grep -qE 'nkvo|n_cpu_moe|\| ot ' "$err"
+result nothing_is_kept_on_the_cpu
+kept '0 1 ffn_=CPU' -m $tiny/plain.gguf -nkvo 1 -ot ffn_=CPU &&
+    grep -q '| nkvo | ot *| ' "$err" && grep -q '|    1 | ffn_=CPU  *| ' "$err"
+result cache_and_tensors_are_kept_on_the_cpu
+kept '1 0 none' -m $tiny/qwen3moe.gguf -ncmoe 1 && grep -q '| n_cpu_moe | ' "$err" &&
+    kept '2 0 none' -m $tiny/qwen3moe.gguf --cpu-moe && grep -q '|       all | ' "$err"
+result experts_are_kept_on_the_cpu
 sim "$@" -o sql -q
 python3 - "$out" <<'X'
 import sqlite3, sys
