@@ -30,6 +30,7 @@ struct cli {
     bool may_calibrate;      // a command may measure this computer unasked
     struct machine measured; // what that gave, if it cannot be kept in a file
     bool interrupted;        // Ctrl-C ended the work early: exit code 130, after all is told
+    bool dumb;               // the terminal knows no control sequences: TERM=dumb
     int screen;              // standard error, once --log-file has taken its place; else -1
     int output_errno;        // why standard output refused text first; 0: it did not
     struct log log;

@@ -278,7 +278,7 @@ enum status line_editor_open(struct line_editor **out, const char *history_path,
     }
     int edits = 0;
     el_get(editor->edit, EL_EDITMODE, &edits);
-    if (!edits) { // such as TERM=dumb
+    if (!edits) { // such as TERM=emacs
         line_editor_close(editor);
         return OK;
     }

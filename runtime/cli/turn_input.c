@@ -176,9 +176,9 @@ enum status turn_input_offer(struct turn_input *t, struct err *e) {
 // ---- Opening and closing ------------------------------------------------------------------------
 
 enum status turn_input_open(struct turn_input *t, const char *history_path, bool by_lines,
-                            struct err *e) {
+                            bool dumb, struct err *e) {
     *t = (struct turn_input){.terminal = isatty(STDIN_FILENO), .by_lines = by_lines};
-    if (!t->terminal || !isatty(STDERR_FILENO)) return OK;
+    if (!t->terminal || dumb || !isatty(STDERR_FILENO)) return OK;
     if (line_editor_open(&t->editor, history_path, e)) return e->status;
     if (t->editor) signal_watch(); // a Ctrl-C must not leave the terminal as the editor needs it
     return OK;

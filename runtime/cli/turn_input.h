@@ -31,9 +31,10 @@ struct turn_input {
     size_t next, count;
 };
 
-// history_path: where the lines of a terminal are kept; NULL: nowhere.
+// history_path: where the lines of a terminal are kept; NULL: nowhere. dumb: the terminal edits no
+// lines.
 enum status turn_input_open(struct turn_input *t, const char *history_path, bool by_lines,
-                            struct err *e);
+                            bool dumb, struct err *e);
 void turn_input_close(struct turn_input *t); // accepts a zeroed one; leaves it zeroed
 
 // Reads the next turn into t->turn. *ended: there is none, because the input ended or Ctrl-C came

@@ -185,8 +185,9 @@ static void print_all(void *context, const char *text, size_t length) {
 static void begin_reply(struct chat *chat) {
     const struct cli_options *o = &chat->writer.cli->options;
     const enum reasoning how = o->reasoning;
-    word_wrap_begin(&chat->wrap, stdout, !o->no_wrap);
-    chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO);
+    const bool dumb = chat->writer.cli->dumb;
+    word_wrap_begin(&chat->wrap, stdout, !o->no_wrap && !dumb);
+    chat->dims = how == REASONING_AUTO && isatty(STDOUT_FILENO) && !dumb;
     chat->reply.take = how == REASONING_NONE ? drop_part : print_part;
     chat->reply.context = chat;
     chat->printed = CHAT_THOUGHT;
@@ -208,7 +209,7 @@ static void say_speed(const struct chat *chat, const struct timings *before) {
     const struct timings *now = &chat->writer.generator.timings;
     const int64_t steps = now->decode_steps - before->decode_steps;
     const int64_t n_tokens = now->new_tokens - before->new_tokens;
-    const bool dims = isatty(STDERR_FILENO);
+    const bool dims = isatty(STDERR_FILENO) && !chat->writer.cli->dumb;
     if (!chat->tells || chat->writer.cli->options.quiet) return;
     fprintf(stderr, "%s[%lld token%s", dims ? DIM : "", (long long)n_tokens,
             n_tokens == 1 ? "" : "s");

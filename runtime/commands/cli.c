@@ -142,7 +142,9 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
         .screen = -1,
         .may_calibrate = !calibrate || strcmp(calibrate, "never") != 0,
     };
+    const char *terminal = cli_variable(environment->variables, "TERM");
     struct err e = {0};
+    cli.dumb = terminal && strcmp(terminal, "dumb") == 0;
     hold_standard_streams();
     if (cli_options_parse(&cli.options, argc, argv, environment->variables, &e) != OK)
         return fail(&cli, &e);
@@ -150,7 +152,7 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
     cli.log.out = stderr;
     cli.log.level = o->quiet ? LOG_QUIET : o->verbose ? LOG_DEBUG : LOG_WARN;
     if (open_log(&cli, &e)) return fail(&cli, &e);
-    progress_bar_init(&cli.bar, stderr, !o->quiet);
+    progress_bar_init(&cli.bar, stderr, !o->quiet && !cli.dumb);
     for (int32_t i = 0; i < o->n_ignored; i++)
         log_line(&cli.log, LOG_NOTE, "%s has no effect: %s", o->ignored[i]->names[0],
                  o->ignored[i]->reason);

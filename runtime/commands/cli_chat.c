@@ -92,7 +92,7 @@ static enum status open_input(struct turn_input *input, struct cli *cli, struct 
     const char *state = cli->state_path;
     const bool kept = state && snprintf(path, sizeof path, "%s/history", state) < PATH_MAX;
     if (asks_once(&cli->options)) return OK;
-    return turn_input_open(input, kept ? path : NULL, cli->options.by_lines, e);
+    return turn_input_open(input, kept ? path : NULL, cli->options.by_lines, cli->dumb, e);
 }
 
 static enum status read_system(struct chat *chat, const char *path, struct err *e) {

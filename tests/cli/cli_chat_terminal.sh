@@ -218,6 +218,16 @@ wait('64 tokens is full')
 keys(CTRL_D)
 ends(0)
 X
+# A dumb terminal shows control sequences as text, so it gets none.
+TERM=dumb
+at_terminal terminal_that_is_dumb -n 6 -c 512 <<'X'
+line('Name a city.')
+wait(r'\[\d+ tokens, [\d.]+ tokens/s; context \d+ of 512\]')
+keys(CTRL_D)
+ends(0)
+if b'\033' in raw:
+    fail('a control sequence')
+X
 TERM=emacs
 at_terminal terminal_that_cannot_edit -n 4 -c 512 <<'X'
 line('Name a city.')
