@@ -4,7 +4,7 @@
  * A struct core_list owns its array. Must not bind anything; team.c does. Reads the machine through
  * hwloc (cores_hwloc.c) or, in a build with HWLOC=0, through the system alone (cores_none.c), which
  * knows the threads of a core but not which cores are slower. Any thread. Tested by
- * tests/kernels/test_team.c with invented machines.
+ * tests/kernels/test_cores.c with invented machines.
  */
 #ifndef TANDEM_KERNELS_CPU_CORES_H
 #define TANDEM_KERNELS_CPU_CORES_H

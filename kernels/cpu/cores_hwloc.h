@@ -2,7 +2,7 @@
  * slower.
  *
  * Owns nothing beyond the list. Must not bind anything. Linked unless the build says HWLOC=0. Any
- * thread. Tested by tests/kernels/test_team.c with invented machines.
+ * thread. Tested by tests/kernels/test_cores.c with invented machines.
  */
 #ifndef TANDEM_KERNELS_CPU_CORES_HWLOC_H
 #define TANDEM_KERNELS_CPU_CORES_HWLOC_H
