@@ -75,23 +75,29 @@ static int count_cpukinds(hwloc_topology_t topology) {
     return hwloc_cpukinds_get_nr ? hwloc_cpukinds_get_nr(topology, 0) : 0;
 }
 
-// Counts kinds of cores, which are sorted by efficiency, the fastest last; if hwloc does not know
-// which is faster (-1), all cores count as alike.
+// Counts performance cores as the CPU's team does (n_fast in kernels/cpu/cores.h): the fastest kind
+// and as many slower ones as it takes to have a quarter of the cores. Kinds are sorted by
+// efficiency, the fastest last; if hwloc does not know which is faster (-1), all cores are alike.
 static enum status count_kinds(struct machine *out, hwloc_topology_t topology, struct err *e) {
     out->n_performance_cores = out->n_cores;
     out->n_efficiency_cores = 0;
-    int n_kinds = count_cpukinds(topology);
+    const int n_kinds = count_cpukinds(topology);
     if (n_kinds < 2) return OK;
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     if (!set) return err_memory(e, 0, "the machine's topology");
-    int efficiency;
-    if (hwloc_cpukinds_get_info(topology, (unsigned)n_kinds - 1, set, &efficiency, NULL, NULL, 0) ==
-            0 &&
-        efficiency > 0) {
-        out->n_performance_cores = cores_inside(topology, set);
-        out->n_efficiency_cores = out->n_cores - out->n_performance_cores;
+    int32_t n = 0;
+    for (int k = n_kinds - 1; k >= 0 && n * 4 < out->n_cores; k--) {
+        int efficiency;
+        if (hwloc_cpukinds_get_info(topology, (unsigned)k, set, &efficiency, NULL, NULL, 0) != 0 ||
+            efficiency < 0) {
+            n = out->n_cores;
+            break;
+        }
+        n += cores_inside(topology, set);
     }
     hwloc_bitmap_free(set);
+    if (n > 0 && n < out->n_cores) out->n_performance_cores = n;
+    out->n_efficiency_cores = out->n_cores - out->n_performance_cores;
     return OK;
 }
 

@@ -453,6 +453,61 @@ static void test_topology_beside_a_file(void **state) {
     place_close(&p);
 }
 
+// Writes the topology of 6 cores with two threads each and 8 with one, in kinds of processors.
+static void put_kinds(const char *path, const char *kinds) {
+    static char text[1 << 16];
+    FILE *in = fopen("configs/machines/pe-core-desktop.xml", "r");
+    assert_non_null(in);
+    const size_t n = fread(text, 1, sizeof text - 1, in);
+    fclose(in);
+    text[n] = 0;
+    char *end = strstr(text, "  <cpukind");
+    assert_non_null(end);
+    snprintf(end, sizeof text - (size_t)(end - text), "%s</topology>\n", kinds);
+    put(path, text);
+}
+
+// Performance cores are those that threads run on by default: a quarter of all at least.
+static void test_kinds_of_cores(void **state) {
+    (void)state;
+    static const struct {
+        const char *kinds;
+        int32_t n_fast;
+    } cases[] = {
+        // A prime core, 5 big ones and 8 little ones.
+        {"<cpukind cpuset=\"0xff000\" forced_efficiency=\"0\"/>"
+         "<cpukind cpuset=\"0x00ffc\" forced_efficiency=\"1\"/>"
+         "<cpukind cpuset=\"0x00003\" forced_efficiency=\"2\"/>",
+         6},
+        // 4 big ones, 2 like them but slower, and 8 little ones.
+        {"<cpukind cpuset=\"0xff000\" forced_efficiency=\"0\"/>"
+         "<cpukind cpuset=\"0x00f00\" forced_efficiency=\"1\"/>"
+         "<cpukind cpuset=\"0x000ff\" forced_efficiency=\"2\"/>",
+         4},
+        // A big one beside 13 little ones, as on Lakefield.
+        {"<cpukind cpuset=\"0xffffc\" forced_efficiency=\"0\"/>"
+         "<cpukind cpuset=\"0x00003\" forced_efficiency=\"1\"/>",
+         14},
+        // Nobody knows which ones are faster.
+        {"<cpukind cpuset=\"0xff000\"/><cpukind cpuset=\"0x00fff\"/>", 14},
+        {"", 14},
+    };
+    struct place p;
+    struct machine m;
+    struct err e = {0};
+    double link;
+    place_open(&p);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_kinds(p.xml, cases[i].kinds);
+        memset(&m, 0, sizeof m);
+        if (machine_probe(&m, p.xml, NULL, &link, &e) == ERR_UNSUPPORTED) break;
+        assert_int_equal(m.n_cores, 14);
+        assert_int_equal(m.n_performance_cores, cases[i].n_fast);
+        assert_int_equal(m.n_efficiency_cores, 14 - cases[i].n_fast);
+    }
+    place_close(&p);
+}
+
 static void test_load_without_memory(void **state) {
     (void)state;
     const char *path = "configs/machines/cpu-only.json";
@@ -702,6 +757,7 @@ int main(void) {
         cmocka_unit_test(test_cut_files),
         cmocka_unit_test(test_files_name_themselves_in_errors),
         cmocka_unit_test(test_topology_beside_a_file),
+        cmocka_unit_test(test_kinds_of_cores),
         cmocka_unit_test(test_load_without_memory),
         cmocka_unit_test(test_structs_that_no_file_could_give),
         cmocka_unit_test(test_text_that_is_no_utf8_is_not_saved),
