@@ -120,6 +120,9 @@ void team_run(struct team *team, team_fn fn, void *context);
 // Sets the lanes of the next runs, 1 to n_threads; the other threads sleep on.
 void team_use(struct team *team, int32_t n_lanes);
 int32_t team_size(const struct team *team); // lanes of the next run
+// Fills out with a line for people about the cores of this machine and which of them the threads
+// take; with nothing where all cores are alike.
+void team_describe(const struct team *team, char *out, size_t size_chars);
 // The number of threads that n_threads 0 stands for on this machine.
 enum status team_default_size(int32_t *out, struct err *e);
 void team_close(struct team *team); // NULL is allowed

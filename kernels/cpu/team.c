@@ -16,6 +16,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -68,6 +69,8 @@ struct team {
     char *rooms;       // [n_threads, LANE_ROOM_BYTES], owned; NULL with one thread
     struct worker *workers; // [n_threads - 1], owned; of lanes 1 and up
     int32_t n_workers;      // that were started
+    int32_t n_cores;        // that this process may use
+    int32_t n_fast;         // performance cores among them
     struct gate gate;       // where lanes sleep until a phase or the run is over
     char pad0[LINE];
     atomic_uint at_work; // workers that have not left this run
@@ -433,6 +436,8 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
         core_list_close(&cores);
         return e->status;
     }
+    team->n_cores = cores.n_cores;
+    team->n_fast = cores.n_fast;
     bool fits = n_threads <= cores.n_cpus;
     for (int32_t i = 0; fits && i < n_threads; i++) team->own[i].spin_ns = SPIN_NS_MAX;
     struct affinity own;
@@ -451,6 +456,15 @@ enum status team_open(struct team **out, int32_t n_threads, bool bind, struct er
 }
 
 int32_t team_size(const struct team *team) { return team->n_lanes; }
+
+void team_describe(const struct team *team, char *out, size_t size_chars) {
+    ASSERT(size_chars > 0);
+    *out = 0;
+    if (team->n_fast == team->n_cores) return;
+    (void)snprintf(out, size_chars, "cores: %d performance, %d slower%s", team->n_fast,
+                   team->n_cores - team->n_fast,
+                   team->cpus ? "; threads are bound to performance cores first" : "");
+}
 
 void team_use(struct team *team, int32_t n_lanes) {
     ASSERT(n_lanes >= 1);

@@ -1,8 +1,11 @@
 /* test_cores.c: tests of kernels/cpu/cores.h on invented machines, and of the size of a team that
  * follows from them. */
 #include "base/affinity.h"
+#include "base/host.h"
 #include "kernels/cpu/cores_hwloc.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/cpu_device.h"
+#include "kernels/device.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -89,6 +93,66 @@ static void test_order_of_cores(void **state) {
     check_order("core:8 pu:1", "?7;4-6", "0-7", "", 8, 8);
 }
 
+// Opens the CPU with that many threads on an invented machine, of which hwloc reads from a file.
+// Its device has so many lanes, or fewer where this process may not use as much time, and details.
+static void check_device(const char *machine, const char *kinds, const struct cpu_options *options,
+                         int32_t n_lanes, const char *details) {
+    char path[] = "/tmp/tandem_test_cores.XXXXXX";
+    const int32_t quota = host_cpu_quota(&HOST_ROOTS);
+    hwloc_topology_t topology;
+    struct device *device;
+    struct err e;
+    close(mkstemp(path));
+    assert_int_equal(hwloc_topology_init(&topology), 0);
+    assert_int_equal(hwloc_topology_set_synthetic(topology, machine), 0);
+    assert_int_equal(hwloc_topology_load(topology), 0);
+    if (kinds) register_kinds(topology, kinds);
+    assert_int_equal(hwloc_topology_export_xml(topology, path, 0), 0);
+    hwloc_topology_destroy(topology);
+    setenv("HWLOC_XMLFILE", path, 1);
+    assert_int_equal(device_open_cpu(&device, options, NULL, &e), OK);
+    if (options->n_threads == 0 && quota > 0 && quota < n_lanes) n_lanes = quota;
+    assert_int_equal(device->info.n_lanes, n_lanes);
+    assert_string_equal(device->info.details, details);
+    device_close(device);
+    unsetenv("HWLOC_XMLFILE");
+    unlink(path);
+}
+
+// By default there is a thread on each performance core, and the device says where threads are.
+static void test_default_team_of_machines(void **state) {
+    (void)state;
+    const struct cpu_options by_default = {.isa = ISA_REF}, seven = {ISA_REF, 7, 7, false},
+                             unbound = {.isa = ISA_REF, .no_bind = true};
+    check_device("core:14 pu:1", "0-5;6-11", &by_default, 6,
+                 "cores: 6 performance, 8 slower; threads are bound to performance cores first");
+    check_device("core:14 pu:1", "0-5;6-11", &seven, 7,
+                 "cores: 6 performance, 8 slower; threads are bound to performance cores first");
+    check_device("core:14 pu:1", "0-5;6-11", &unbound, 6, "cores: 6 performance, 8 slower");
+    check_device("core:8 pu:1", "7;4-6", &unbound, 4, "cores: 4 performance, 4 slower");
+    check_device("core:5 pu:1", "4", &by_default, 5, ""); // one that is faster than four
+    check_device("core:3 pu:2", NULL, &by_default, 3, "");
+}
+
+// The list has only the processors that the thread may use.
+static void test_bound_caller(void **state) {
+    (void)state;
+    struct affinity before;
+    struct core_list all, one;
+    struct err e;
+    if (!affinity_get(&before)) skip();
+    assert_int_equal(core_list_open(&all, &e), OK);
+    const int32_t last = all.cpus[all.n_cpus - 1];
+    if (affinity_set_cpu(last)) {
+        assert_int_equal(core_list_open(&one, &e), OK);
+        assert_int_equal(one.n_cpus, 1);
+        assert_int_equal(one.cpus[0], last);
+        core_list_close(&one);
+        assert_true(affinity_set(&before));
+    }
+    core_list_close(&all);
+}
+
 // The same from the system's lists of the processors of a core, without hwloc. siblings: a list per
 // processor, empty where the system has none, then NULL.
 static void check_plain_order(const char *const *siblings, uint64_t allowed_mask, const char *order,
@@ -153,6 +217,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_default_team),
         cmocka_unit_test(test_order_of_cores),
+        cmocka_unit_test(test_default_team_of_machines),
+        cmocka_unit_test(test_bound_caller),
         cmocka_unit_test(test_plain_order_of_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -383,6 +383,7 @@ static enum status describe(struct cpu_device *cpu, enum cpu_isa isa, struct err
         .n_lanes = n_lanes,
         .is_host = true,
     };
+    team_describe(cpu->team, info->details, sizeof info->details);
     char name[64];
     host_cpu_name(&HOST_ROOTS, name, sizeof name);
     snprintf(info->name, sizeof info->name, "%s, %d thread%s, %s", name, n_lanes,
