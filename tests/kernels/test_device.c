@@ -17,6 +17,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -60,6 +62,19 @@ static void test_books(void **state) {
     }
     device_close(NULL);
     stream_free(NULL);
+}
+
+// The CPU's memory is there once it is promised: every page of it is taken.
+static void test_pages_are_taken(void **state) {
+    (void)state;
+    static unsigned char resident[1024];
+    struct device *d = open_cpu(1, 1);
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    struct buffer b = new_buffer(d, 1000 * page_bytes, PURPOSE_KV);
+    assert_int_equal(mincore(b.base, 1000 * page_bytes, resident), 0);
+    for (int i = 0; i < 1000; i++) assert_true(resident[i] & 1);
+    buffer_free(&b);
+    device_close(d);
 }
 
 static void test_mapped_memory_counts(void **state) {
@@ -566,6 +581,7 @@ static void test_levels_of_arm(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_books),
+        cmocka_unit_test(test_pages_are_taken),
         cmocka_unit_test(test_mapped_memory_counts),
         cmocka_unit_test(test_mapped_weights_leave_room),
         cmocka_unit_test(test_too_much_memory),

@@ -186,6 +186,43 @@ static void test_late_lane(void **state) {
     }
 }
 
+struct need {
+    atomic_int n_taken; // items
+    atomic_bool is_read;
+    atomic_int n_early; // lanes that passed the barrier before the late one had read
+};
+
+static void need_lane(const struct lane *lane, void *context) {
+    struct need *need = context;
+    const bool is_late = lane->index == lane->count - 1;
+    if (is_late) {
+        while (atomic_load(&need->n_taken) < N_ITEMS) sched_yield();
+        usleep(2000); // time for the others to pass, if they could
+        atomic_store(&need->is_read, true);
+    }
+    for (int64_t range[2] = {0}; lane_take(lane, N_ITEMS, 1, range);)
+        atomic_fetch_add(&need->n_taken, (int)(range[1] - range[0]));
+    lane_need_all(lane);
+    lane_barrier(lane);
+    if (!atomic_load(&need->is_read)) atomic_fetch_add(&need->n_early, 1);
+}
+
+// Where lanes need all of them, those that took all the work wait for the one that still reads what
+// they may write next.
+static void test_needed_lane(void **state) {
+    (void)state;
+    for (int32_t n = 2; n <= 4; n++) {
+        struct team *team;
+        struct err e;
+        struct need need = {0};
+        assert_int_equal(team_open(&team, n, true, &e), OK);
+        team_run(team, need_lane, &need);
+        assert_int_equal(need.n_taken, N_ITEMS);
+        assert_int_equal(need.n_early, 0);
+        team_close(team);
+    }
+}
+
 // The lane that is free first takes a portion of its own share, or of the next one with any left.
 static void take_in_time(double *free_at, int64_t *left, int32_t n, int64_t share) {
     int32_t next = 0;
@@ -379,15 +416,11 @@ static void test_binding(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barriers),
-        cmocka_unit_test(test_taken_once),
-        cmocka_unit_test(test_items_of_lanes),
-        cmocka_unit_test(test_portions_in_sequence),
-        cmocka_unit_test(test_late_lane),
-        cmocka_unit_test(test_slow_lane),
-        cmocka_unit_test(test_idle_lanes),
-        cmocka_unit_test(test_stacks),
-        cmocka_unit_test(test_too_many_threads),
+        cmocka_unit_test(test_barriers),       cmocka_unit_test(test_taken_once),
+        cmocka_unit_test(test_items_of_lanes), cmocka_unit_test(test_portions_in_sequence),
+        cmocka_unit_test(test_late_lane),      cmocka_unit_test(test_needed_lane),
+        cmocka_unit_test(test_slow_lane),      cmocka_unit_test(test_idle_lanes),
+        cmocka_unit_test(test_stacks),         cmocka_unit_test(test_too_many_threads),
         cmocka_unit_test(test_binding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
