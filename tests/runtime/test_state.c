@@ -96,6 +96,34 @@ static void test_slots(void **state) {
     mem_free(shape);
 }
 
+// A session that is cut back behind its newest state has the one before, and has it still when
+// other sessions have run.
+static void test_others_run(void **state) {
+    static const struct workload w = {.n_ctx = N_CTX, .n_sessions = N_SESSIONS, .n_ubatch = 8};
+    struct shape *shape = mem_alloc(1, sizeof *shape);
+    struct states s;
+    struct err e;
+    int32_t slots[2];
+    (void)state;
+    assert_int_equal(states_open(&s, delta_shape_of(shape), &w, &e), OK);
+    step_tokens(&s, 0, 0, 5, slots);
+    states_end(&s, true);
+    const int32_t first = slots[1];
+    step_tokens(&s, 0, 5, 3, slots);
+    states_end(&s, true);
+    states_truncate(&s, 0, 6);
+    assert_int_equal(states_length(&s, 0, 6), 5);
+    for (int i = 0; i < 2; i++) {
+        step_tokens(&s, 1, i, 1, slots);
+        states_end(&s, true);
+    }
+    assert_int_equal(states_length(&s, 0, 6), 5);
+    step_tokens(&s, 0, 5, 1, slots);
+    assert_int_equal(slots[0], first);
+    states_close(&s);
+    mem_free(shape);
+}
+
 // A ring of 64 rows for a window of 30: what newer positions have overwritten is missing, whether
 // their micro-batch succeeded or not, until the session begins anew.
 static void test_rows_of_a_ring(void **state) {
@@ -455,10 +483,11 @@ static void test_cancelled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots),          cmocka_unit_test(test_rows_of_a_ring),
-        cmocka_unit_test(test_no_ring),        cmocka_unit_test(test_cut_back),
-        cmocka_unit_test(test_cut_rings),      cmocka_unit_test(test_full_windows),
-        cmocka_unit_test(test_sessions_apart), cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_slots),          cmocka_unit_test(test_others_run),
+        cmocka_unit_test(test_rows_of_a_ring), cmocka_unit_test(test_no_ring),
+        cmocka_unit_test(test_cut_back),       cmocka_unit_test(test_cut_rings),
+        cmocka_unit_test(test_full_windows),   cmocka_unit_test(test_sessions_apart),
+        cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
