@@ -181,17 +181,16 @@ static bool multiplies(const struct command *c) {
 }
 
 // Where a lane goes on reading weights after command i, a matmul; NULL: unknown. Which experts come
-// is only asked beside a matmul of experts, at whose end all lanes meet: until then nobody writes
-// the lists of a later route.
+// is known beside a matmul of experts, at whose end all lanes meet, if nothing before them chooses
+// others or waits for those that another device chose.
 static const void *next_weight(const struct cpu_stream *s, const struct lane *lane, int32_t i) {
     const struct cpu_device *cpu = (const struct cpu_device *)s->base.device;
-    const enum op_id op = s->commands[i].op.op;
-    while (++i < s->n_commands && !multiplies(&s->commands[i])) {
-        if (s->commands[i].kind == COMMAND_OP && s->commands[i].op.op == OP_route) return NULL;
-    }
+    bool chosen = s->commands[i].op.op == OP_matmul_experts;
+    while (++i < s->n_commands && !multiplies(&s->commands[i]))
+        chosen &= s->commands[i].kind == COMMAND_OP && s->commands[i].op.op != OP_route;
     if (i == s->n_commands) return NULL;
     const struct op_command *next = &s->commands[i].op;
-    if (next->op == OP_matmul_experts && op != OP_matmul_experts) return NULL;
+    if (next->op == OP_matmul_experts && !chosen) return NULL;
     return cpu_first_weight(&cpu->table, lane, next);
 }
 
