@@ -104,6 +104,8 @@ void cpu_mamba_scan(const struct lane *lane, const struct mamba_scan_args *args)
 // Converts one row of n elements of a weight type to floats; this defines each block format. n is a
 // multiple of the block's elements.
 void dequantize_row(enum weight_type type, const void *row, float *out, int64_t n);
+// The 16 values that the nibbles of IQ4_NL and IQ4_XS stand for, in order.
+extern const float UNEVEN[16];
 // Converts half precision by value, to nearest even; NaN and infinities stay.
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);

@@ -238,9 +238,7 @@ static void q6_k_block(const uint8_t *block, float *out) {
     }
 }
 
-// The 16 values that the nibbles of IQ4_NL and IQ4_XS stand for.
-static const float UNEVEN[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                 1,    13,   25,  38,  53,  69,  89,  113};
+const float UNEVEN[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // Writes scale values[n] for 32 elements, whose n are nibbles as in Q4_0. These are taken out of
 // words: from vectors of them single ones are slow to get.

@@ -1,6 +1,7 @@
 /* quantize_iq4.c: the types with 16 uneven values: IQ4_NL, IQ4_XS. See quantize_iq4.h and, for the
  * layouts, dequantize.c. */
 #include "kernels/cpu/quantize_iq4.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/quantize_fit.h"
 
 #include <math.h>
@@ -8,8 +9,7 @@
 
 enum { BLOCK = 256, GROUP = 32, GROUPS = 8, HALF_GROUP = 16 };
 
-static const float VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                 1,    13,   25,  38,  53,  69,  89,  113};
+// Halfway between neighbours of UNEVEN.
 static const float MIDDLES[15] = {-115.5F, -93.5F, -74,   -57,   -42, -28.5F, -16, -4.5F,
                                   7,       19,     31.5F, 45.5F, 61,  79,     101};
 
@@ -23,7 +23,7 @@ static int32_t nearest_value(float x) {
 
 enum { TRIALS = 12 }; // to either side, in units of the values
 
-// The scale d for x[32] ~ d VALUES[q]. The largest element gets the first value, which is the
+// The scale d for x[32] ~ d UNEVEN[q]. The largest element gets the first value, which is the
 // largest too, or nearly so. By least squares the error falls by xv^2 / vv.
 static float fit_values(const float *x, const float *importance) {
     float weights[GROUP], best = 0, scale = 0;
@@ -31,10 +31,10 @@ static float fit_values(const float *x, const float *importance) {
     if (most == 0) return 0;
     fit_weights(x, importance, GROUP, weights);
     for (int trial = -TRIALS; trial <= TRIALS; trial++) {
-        const float inverse = (VALUES[0] + (float)trial) / most;
+        const float inverse = (UNEVEN[0] + (float)trial) / most;
         float xv = 0, vv = 0;
         for (int i = 0; i < GROUP; i++) {
-            const float value = VALUES[nearest_value(inverse * x[i])];
+            const float value = UNEVEN[nearest_value(inverse * x[i])];
             xv += weights[i] * x[i] * value;
             vv += weights[i] * value * value;
         }
@@ -43,7 +43,7 @@ static float fit_values(const float *x, const float *importance) {
             scale = xv / vv;
         }
     }
-    return scale != 0 ? scale : most / VALUES[0];
+    return scale != 0 ? scale : most / UNEVEN[0];
 }
 
 // Elements i and i + 16 share a byte.
