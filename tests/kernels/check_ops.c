@@ -7,14 +7,15 @@
  * lanes. Cases have up to 128 tokens, or as --tokens says. --quick, which sanitizers always take:
  * fewer sizes, up to 7 tokens, 1 and 2 lanes. A line per op, type and level: "ok matmul q4_1 avx2
  * nmse 3.1e-05 bits 9ae16a3b2f90404f" or "not ok ... : why". Exit code 1 if anything failed. An op
- * that is listed without a check, here or (the ops of experts, and those with a state) in
- * check_experts.c and check_state.c, does not compile. "matmul layer" are the ops of a layer in one
- * list (check_chains.c, --op layer).
+ * that is listed without a check, here or (the ops of experts, those with a state, and those with a
+ * KV cache) in check_experts.c, check_state.c and check_attention.c, does not compile. "matmul
+ * layer" are the ops of a layer in one list (check_chains.c, --op layer).
  */
 #include "base/number.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cpu/device/table.h"
 #include "kernels/drivers.h"
+#include "tests/kernels/check_attention.h"
 #include "tests/kernels/check_chains.h"
 #include "tests/kernels/check_experts.h"
 #include "tests/kernels/check_state.h"
@@ -371,270 +372,6 @@ static void check_rope(struct op_check *c) {
     }
 }
 
-// ---- kv_store -----------------------------------------------------------------------------------
-
-struct kv_store_shape {
-    uint64_t k_cache, v_cache, k, v, cache_rows;
-    const int32_t *cache_rows_in_host;
-    int32_t first, n_tokens, n_cols;
-    enum dtype k_type, v_type;
-    bool keys_alone;
-};
-
-static void place_kv_store(union op_args *args, const void *shape, char *base) {
-    const struct kv_store_shape *s = shape;
-    int64_t skip = (int64_t)s->first * s->n_cols;
-    args->kv_store = (struct kv_store_args){
-        .k_cache = base + s->k_cache,
-        .v_cache = base + s->v_cache,
-        .k = floats_at(base, s->k) + skip,
-        .v = s->keys_alone ? NULL : floats_at(base, s->v) + skip,
-        .cache_rows = (const int32_t *)(base + s->cache_rows) + s->first,
-        .n_tokens = s->n_tokens,
-        .n_cols = s->n_cols,
-        .k_type = s->k_type,
-        .v_type = s->v_type,
-    };
-}
-
-// The types of a cache.
-static const char *const CACHE_NAMES[KV_TYPES] = {
-#define KV_TYPE(NAME, name) #name,
-#include "kernels/kv_types.def"
-#undef KV_TYPE
-};
-
-static bool has_blocks(enum dtype k_type, enum dtype v_type) {
-    return dtype_find(k_type)->block_elements > 1 || dtype_find(v_type)->block_elements > 1;
-}
-
-static enum op_role cache_role(enum dtype type) {
-    return type == DTYPE_F32 ? ROLE_F32 : type == DTYPE_F16 ? ROLE_F16 : ROLE_BITS;
-}
-
-static void mark_kv_store(uint8_t *roles, const void *shape) {
-    const struct kv_store_shape *s = shape;
-    uint64_t n_cols = (uint64_t)s->n_cols;
-    for (int32_t t = s->first; t < s->first + s->n_tokens; t++) {
-        if (s->cache_rows_in_host[t] < 0) continue;
-        uint64_t start = (uint64_t)s->cache_rows_in_host[t] * n_cols;
-        op_mark(roles, s->k_cache + dtype_bytes(s->k_type, start), dtype_bytes(s->k_type, n_cols),
-                cache_role(s->k_type));
-        if (s->keys_alone) continue;
-        op_mark(roles, s->v_cache + dtype_bytes(s->v_type, start), dtype_bytes(s->v_type, n_cols),
-                cache_role(s->v_type));
-    }
-}
-
-// Values that are hard to round: ties, subnormal halves, too large ones, zeros. In blocks of 32:
-// one whose scale is infinite as a half, ties, a scale that is subnormal, too small ones, one with
-// an infinity, one with a NaN.
-static void spice(float *x, int32_t n) {
-    static const float HARD[] = {65519.9F, 65520, -1e9F,      6e-8F,
-                                 2.98e-8F, -0.0F, 0x1.002p0F, 6.1e-5F};
-    for (int32_t i = 0; i < n && i < 8; i++) x[i] = HARD[i];
-    if (n < 192) return;
-    for (int32_t i = 32; i < 64; i++) x[i] = (float)(i - 48) + 0.5F;
-    x[40] = -127;
-    for (int32_t i = 64; i < 96; i++) x[i] *= 1e-5F;
-    for (int32_t i = 96; i < 128; i++) x[i] *= 1e-31F;
-    x[130] = -INFINITY, x[180] = NAN;
-}
-
-static void check_kv_store(struct op_check *c) {
-    static const int32_t COLS[] = {192, 2, 1027}, BLOCK_COLS[] = {192, 32, 1056};
-    enum { N_ROWS = 3 * KV_PAGE };
-    struct op_case k = {
-        .op = OP_kv_store, .may_skip = true, .place = place_kv_store, .mark = mark_kv_store};
-    enum { PAIRS = KV_TYPES * KV_TYPES };
-    for (int i = 0; i < op_n_batches(c) * PAIRS; i++) {
-        struct kv_store_shape s = {.n_tokens = op_batch(c, i / PAIRS)};
-        s.k_type = kv_dtype((enum kv_type)(i % KV_TYPES));
-        s.v_type = kv_dtype((enum kv_type)(i / KV_TYPES % KV_TYPES));
-        int size = (i + i / KV_TYPES) % 3;
-        s.n_cols = has_blocks(s.k_type, s.v_type) ? BLOCK_COLS[size] : COLS[size];
-        op_describe(c, "%d tokens, %d columns, %s and %s", s.n_tokens, s.n_cols,
-                    dtype_name(s.k_type), dtype_name(s.v_type));
-        op_scene_clear(c);
-        uint64_t n_cached = N_ROWS * (uint64_t)s.n_cols;
-        s.k = op_scene_normal(c, (int64_t)s.n_tokens * s.n_cols, 3);
-        s.v = op_scene_normal(c, (int64_t)s.n_tokens * s.n_cols, 3);
-        spice(op_scene_at(c, s.k), s.n_cols);
-        spice(op_scene_at(c, s.v), s.n_cols);
-        s.cache_rows = op_scene_add(c, (uint64_t)s.n_tokens * 4);
-        s.k_cache = op_scene_add(c, dtype_bytes(s.k_type, n_cached));
-        s.v_cache = op_scene_add(c, dtype_bytes(s.v_type, n_cached));
-        int32_t *cache_rows = op_scene_at(c, s.cache_rows), start = (int32_t)op_random(c, N_ROWS);
-        for (int t = 0; t < s.n_tokens; t++) // 67 and 192 have no common factor: no row twice
-            cache_rows[t] = t % 5 == 4 ? -1 - (int32_t)op_random(c, 9) : (start + 67 * t) % N_ROWS;
-        s.cache_rows_in_host = cache_rows;
-        op_run_whole(c, &k, &s);
-        s.first = s.n_tokens / 2, s.n_tokens = 1;
-        s.keys_alone = i % 2;
-        op_run_part(c, &k, &s);
-    }
-}
-
-// ---- attention ----------------------------------------------------------------------------------
-
-enum { N_SEQUENCES = 3, MAX_PAGES = 5, N_KEYS = 300 };
-
-struct attention_shape {
-    uint64_t out, q, k_cache, v_cache, pages, positions, sequences, sinks;
-    int32_t first;
-    bool has_sinks;
-    struct attention_args args; // without its pointers
-};
-
-static void place_attention(union op_args *args, const void *shape, char *base) {
-    const struct attention_shape *s = shape;
-    struct attention_args *a = &args->attention;
-    *a = s->args;
-    int64_t skip = (int64_t)s->first * a->n_heads * a->head_dim;
-    a->out = (float *)(base + s->out) + skip;
-    a->q = floats_at(base, s->q) + skip;
-    a->k_cache = base + s->k_cache;
-    a->v_cache = base + s->v_cache;
-    a->pages = (const int32_t *)(base + s->pages);
-    a->positions = (const int32_t *)(base + s->positions) + s->first;
-    a->sequences = (const int32_t *)(base + s->sequences) + s->first;
-    if (s->has_sinks) a->sinks = floats_at(base, s->sinks);
-}
-
-static void mark_attention(uint8_t *roles, const void *shape) {
-    const struct attention_shape *s = shape;
-    uint64_t row_bytes = (uint64_t)s->args.n_heads * (uint64_t)s->args.head_dim * 4;
-    op_mark(roles, s->out + (uint64_t)s->first * row_bytes, (uint64_t)s->args.n_tokens * row_bytes,
-            ROLE_F32);
-}
-
-// A cache in which only the rows that some token sees hold numbers; all others stay NaN.
-static uint64_t lay_cache(struct op_check *c, const struct attention_shape *s, enum dtype type) {
-    uint64_t row = (uint64_t)s->args.n_kv_heads * (uint64_t)s->args.head_dim;
-    uint64_t cache = op_scene_add(c, dtype_bytes(type, N_SEQUENCES * MAX_PAGES * KV_PAGE * row));
-    const int32_t *pages = op_scene_at(c, s->pages);
-    const int32_t *positions = op_scene_at(c, s->positions);
-    const int32_t *sequences = op_scene_at(c, s->sequences);
-    float *values = op_scene_at(c, op_scene_add(c, row * 4));
-    for (int32_t t = 0; t < s->args.n_tokens; t++) {
-        int32_t window = s->args.window > 0 ? s->args.window : INT32_MAX / 2;
-        int32_t key = positions[t] - window + 1 > 0 ? positions[t] - window + 1 : 0;
-        for (; key <= positions[t]; key++) {
-            int32_t page = pages[sequences[t] * MAX_PAGES + key / KV_PAGE];
-            uint8_t *target = (uint8_t *)op_scene_at(c, cache) +
-                              dtype_bytes(type, (uint64_t)(page * KV_PAGE + key % KV_PAGE) * row);
-            uint16_t probe;
-            memcpy(&probe, target, sizeof probe);
-            if (probe != 0xffff) continue; // filled for another token
-            op_fill_normal(c, values, (int64_t)row, 1);
-            const int32_t slot = 0;
-            const struct kv_store_args store = {target, target,       values, values, &slot,
-                                                1,      (int32_t)row, type,   type};
-            c->definition.kv_store(&(struct lane){.count = 1}, &store);
-        }
-    }
-    return cache;
-}
-
-// Tokens anywhere, or two prompts: neighbouring positions of one sequence, then of another.
-static void place_tokens(struct op_check *c, int32_t n_tokens, int32_t *positions,
-                         int32_t *sequences) {
-    const bool prompts = op_random(c, 2) == 0;
-    const int32_t n_first = (n_tokens + 1) / 2,
-                  start = (int32_t)op_random(c, (uint32_t)(N_KEYS - n_first));
-    for (int32_t t = 0; t < n_tokens; t++) {
-        positions[t] = prompts ? start + t % n_first : (int32_t)op_random(c, N_KEYS);
-        sequences[t] = prompts ? t / n_first : (int32_t)op_random(c, N_SEQUENCES);
-    }
-    if (!prompts && n_tokens > 2) positions[1] = 0, positions[2] = KV_PAGE - 1;
-}
-
-static struct attention_shape lay_attention(struct op_check *c, struct attention_args args) {
-    struct attention_shape s = {.args = args};
-    int64_t n_out = (int64_t)args.n_tokens * args.n_heads * args.head_dim;
-    op_scene_clear(c);
-    s.q = op_scene_normal(c, n_out, 1.5F);
-    // A query that is no number makes no others so, and is not lost.
-    ((float *)op_scene_at(c, s.q))[op_random(c, (uint32_t)args.head_dim)] = NAN;
-    s.pages = op_scene_add(c, N_SEQUENCES * MAX_PAGES * 4);
-    s.positions = op_scene_add(c, (uint64_t)args.n_tokens * 4);
-    s.sequences = op_scene_add(c, (uint64_t)args.n_tokens * 4);
-    int32_t *pages = op_scene_at(c, s.pages), *positions = op_scene_at(c, s.positions);
-    int32_t *sequences = op_scene_at(c, s.sequences);
-    for (int i = 0; i < N_SEQUENCES * MAX_PAGES; i++) pages[i] = i * 7 % 15; // shuffled
-    place_tokens(c, args.n_tokens, positions, sequences);
-    s.k_cache = lay_cache(c, &s, args.k_type);
-    s.v_cache = lay_cache(c, &s, args.v_type);
-    s.sinks = op_scene_normal(c, args.n_heads, 3); // some above all scores, some below
-    s.out = op_scene_add(c, (uint64_t)n_out * 4);
-    return s;
-}
-
-static void check_attention_types(struct op_check *c, enum dtype k_type, enum dtype v_type) {
-    static const int32_t HEADS[][3] = {{9, 3, 64},  {6, 2, 128},  {8, 1, 80},
-                                       {2, 1, 256}, {4, 1, 192},  {4, 2, 2},
-                                       {3, 3, 50},  {20, 1, 576}, {2, 2, 390}};
-    enum { N_HEADS = sizeof HEADS / sizeof *HEADS };
-    static const int32_t WINDOWS[] = {0, 100, 0, 1};
-    bool exact = k_type == DTYPE_F32 && v_type == DTYPE_F32, blocks = has_blocks(k_type, v_type);
-    struct op_case k = {.op = OP_attention,
-                        .limit = exact ? 1e-6 : 5e-4,
-                        .may_be_nan = true,
-                        .place = place_attention,
-                        .mark = mark_attention};
-    // Keys and values are read apart: the most tokens are for two caches of one type alone.
-    const int32_t n_batches = op_n_batches(c) - (k_type != v_type && c->max_tokens > 7);
-    for (int i = 0; i < n_batches * N_HEADS; i++) {
-        const int32_t *heads = HEADS[i % N_HEADS],
-                      head_dim = blocks ? (heads[2] + 31) & ~31 : heads[2];
-        struct attention_args args = {.n_tokens = op_batch(c, i / N_HEADS),
-                                      .n_heads = heads[0],
-                                      .n_kv_heads = heads[1],
-                                      .head_dim = head_dim,
-                                      .max_pages = MAX_PAGES,
-                                      .window = WINDOWS[op_random(c, 4)],
-                                      .k_type = k_type,
-                                      .v_type = v_type,
-                                      .scale = 1 / sqrtf((float)head_dim),
-                                      .softcap = op_random(c, 3) ? 0 : 2.5F};
-        const bool has_sinks = op_random(c, 3) == 0;
-        op_describe(c, "%d tokens, heads %d/%d of %d, window %d, softcap %g, sinks %d",
-                    args.n_tokens, args.n_heads, args.n_kv_heads, args.head_dim, args.window,
-                    args.softcap, has_sinks);
-        struct attention_shape s = lay_attention(c, args);
-        s.has_sinks = has_sinks;
-        op_run_whole(c, &k, &s);
-        s.first = args.n_tokens / 3, s.args.n_tokens = 1;
-        op_run_part(c, &k, &s);
-        s.first = args.n_tokens / 2, s.args.n_tokens = (args.n_tokens + 3) / 4;
-        op_run_part(c, &k, &s);
-    }
-}
-
-// Fails line number i of the op in hand if its bits are not those that a weaker level of the CPU
-// had, the definition apart.
-static void compare_levels(struct op_check *c, int i) {
-    uint64_t *bits = &c->level_bits[c->op][i];
-    if (!c->rigs[0].device->info.is_host || !strcmp(c->backend, "ref")) return;
-    if (*bits == 0) *bits = c->bits;
-    if (*bits != c->bits) op_fail(c, "other bits than those of a weaker level");
-}
-
-_Static_assert(KV_TYPES *KV_TYPES <= (int)WEIGHT_COUNT, "level_bits has a place for each line");
-
-static void check_attention(struct op_check *c) {
-    for (int i = 0; i < KV_TYPES * KV_TYPES; i++) { // a line each
-        const int k = i / KV_TYPES, v = i % KV_TYPES;
-        char label[24];
-        (void)snprintf(label, sizeof label, k == v ? "%s" : "%s/%s", CACHE_NAMES[k],
-                       CACHE_NAMES[v]);
-        if (i > 0) op_line_end(c);
-        op_line_start(c, OP_attention, label);
-        check_attention_types(c, kv_dtype((enum kv_type)k), kv_dtype((enum kv_type)v));
-        compare_levels(c, i);
-    }
-}
-
 // ---- swiglu -------------------------------------------------------------------------------------
 
 struct swiglu_shape {
@@ -847,13 +584,13 @@ static void check_all(struct op_check *c, const struct options *o, struct kernel
         check_##name(c);                             \
         op_line_end(c);                              \
     }
-#define OP_W(name, ...)                                                               \
-    for (int w = 0; wanted(o, #name) && w < WEIGHT_COUNT; w++) {                      \
-        if (!IS_NEW(kernels, name[w])) continue;                                      \
-        op_line_start(c, OP_##name, TYPE_NAMES[w]);                                   \
-        check_##name(c, (enum weight_type)w);                                         \
-        if (is_integer_product(OP_##name, (enum weight_type)w)) compare_levels(c, w); \
-        op_line_end(c);                                                               \
+#define OP_W(name, ...)                                                                  \
+    for (int w = 0; wanted(o, #name) && w < WEIGHT_COUNT; w++) {                         \
+        if (!IS_NEW(kernels, name[w])) continue;                                         \
+        op_line_start(c, OP_##name, TYPE_NAMES[w]);                                      \
+        check_##name(c, (enum weight_type)w);                                            \
+        if (is_integer_product(OP_##name, (enum weight_type)w)) op_compare_levels(c, w); \
+        op_line_end(c);                                                                  \
     }
 #include "kernels/ops.def"
 #undef OP

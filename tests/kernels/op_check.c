@@ -483,6 +483,13 @@ void op_run_part(struct op_check *c, const struct op_case *k, const void *part) 
         compare_bits(c, c->whole, is_output, "a part");
 }
 
+void op_compare_levels(struct op_check *c, int i) {
+    uint64_t *bits = &c->level_bits[c->op][i];
+    if (!c->rigs[0].device->info.is_host || !strcmp(c->backend, "ref")) return;
+    if (*bits == 0) *bits = c->bits;
+    if (*bits != c->bits) op_fail(c, "other bits than those of a weaker level");
+}
+
 // ---- Chains -------------------------------------------------------------------------------------
 
 // The scene goes to the device, the ops run, the scene comes back into actual.

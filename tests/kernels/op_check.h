@@ -115,6 +115,10 @@ void op_describe(struct op_check *c, const char *format, ...) __attribute__((for
 // Says why the line in hand fails; the first of them is shown.
 void op_fail(struct op_check *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+// Fails line number i of the op in hand if its bits are not those that a weaker level of the CPU
+// had, the definition apart.
+void op_compare_levels(struct op_check *c, int i);
+
 // Runs the case on the definition and on every rig. The first rig is held against the definition,
 // the others must equal the first bit for bit.
 void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape);
