@@ -296,7 +296,8 @@ static void bench_kv_store(struct bench *b, int32_t n_tokens) {
     int32_t n_cols = b->options.shape->n_kv_heads * b->options.shape->head_dim;
     for (int i = 0; i < KV_TYPES; i++) {
         const enum dtype type = kv_dtype((enum kv_type)i);
-        uint64_t cache_bytes = dtype_bytes(type, (uint64_t)n_tokens * (uint64_t)n_cols);
+        const uint64_t n_rows = round_up((uint64_t)n_tokens, KV_PAGE);
+        const uint64_t cache_bytes = dtype_bytes(type, n_rows * (uint64_t)n_cols);
         struct job job = {.b = b, .call = call_kv_store};
         job.args.kv_store = (struct kv_store_args){.k_cache = room(b, cache_bytes),
                                                    .v_cache = room(b, cache_bytes),
@@ -306,7 +307,9 @@ static void bench_kv_store(struct bench *b, int32_t n_tokens) {
                                                    .n_tokens = n_tokens,
                                                    .n_cols = n_cols,
                                                    .k_type = type,
-                                                   .v_type = type};
+                                                   .v_type = type,
+                                                   .order = b->table.kv_order,
+                                                   .head_dim = b->options.shape->head_dim};
         measure(&job, OP_kv_store, dtype_name(type), n_tokens,
                 op_cost_kv_store(&job.args.kv_store, 0));
     }
@@ -342,6 +345,7 @@ static void bench_attention(struct bench *b, int32_t n_tokens) {
                                      .max_pages = n_pages,
                                      .k_type = type,
                                      .v_type = type,
+                                     .order = b->table.kv_order,
                                      .scale = 0.125F};
         int32_t *positions = numbers(b, n_tokens, 1, n_keys);
         for (int32_t t = 0; t < n_tokens; t++) positions[t] += n_keys - n_tokens;

@@ -97,6 +97,14 @@ struct rope_args {
     bool neox;
 };
 
+// How a page of a KV cache lies in memory; it takes the same bytes either way. kv_page.h has the
+// strides. Only a CPU reads a cache by head, and only if device_info says so.
+enum kv_order {
+    KV_BY_ROW,  // [KV_PAGE, n_kv_heads, head_dim]
+    KV_BY_HEAD, // values and blocks [n_kv_heads, KV_PAGE, head_dim]; keys of floats or halves
+                // [n_kv_heads, head_dim, KV_PAGE], so that a vector holds an element of many keys
+};
+
 // Writes row t of k and v into row cache_rows[t] of the caches, converted to their types: F32; F16,
 // nearest even; or Q8_0 or Q4_0, with n_cols a multiple of 32. Blocks are the same bytes on every
 // device: with top the element of largest magnitude of 32, the first of those, all in float,
@@ -110,6 +118,8 @@ struct kv_store_args {
     const int32_t *cache_rows; // [n_tokens], page * KV_PAGE + place in the page; < 0: not stored
     int32_t n_tokens, n_cols;
     enum dtype k_type, v_type;
+    enum kv_order order;
+    int32_t head_dim; // divides n_cols, and blocks divide it, if the order is by head
 };
 
 // out[t][h] = softmax(scale * q[t][h] . K) V over the keys at positions max(0, p - window + 1)..p
@@ -122,14 +132,15 @@ struct kv_store_args {
 struct attention_args {
     float *out;                    // [n_tokens, n_heads, head_dim]
     const float *q;                // [n_tokens, n_heads, head_dim]
-    const void *k_cache, *v_cache; // [rows, n_kv_heads, head_dim] of k_type and v_type, whose
-                                   // blocks divide head_dim
+    const void *k_cache, *v_cache; // pages of k_type and v_type, whose blocks divide head_dim
     const int32_t *pages;          // [n_sequences, max_pages]
     const int32_t *positions;      // [n_tokens]
     const int32_t *sequences;      // [n_tokens], row of pages
     const float *sinks;            // [n_heads] or NULL
     int32_t n_tokens, n_heads, n_kv_heads, head_dim, max_pages, window;
     enum dtype k_type, v_type;
+    enum kv_order order;
+    int32_t zero; // 0, in place of padding: equal arguments are equal bytes
     float scale, softcap;
 };
 

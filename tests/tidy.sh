@@ -19,7 +19,7 @@ tests/emulator/fake_module.c parameters cuLaunchKernel
 # decides, the rest of the line is a regular expression of the headers that it may include and of
 # the .c files that it may call. Rows share what many rooms may use.
 shared="base/|kernels/[^/]*\$"
-lists="kernels/(ops|op_command|op_cost|dtypes)[.]|kernels/[a-z_]*[.]def\$"
+lists="kernels/(ops|op_command|op_cost|dtypes|kv_page)[.]|kernels/[a-z_]*[.]def\$"
 devices="$lists|kernels/device[.]|kernels/cpu/device/(cpu_device|isa)[.]"
 below="base/|$devices|planner/(planner[.]h|.*[.]c)\$|runtime/((options|tandem)[.]h|gguf/)"
 directions="

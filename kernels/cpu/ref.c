@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/expert_pairs.h"
 #include "kernels/cpu/kv_block.h"
+#include "kernels/kv_page.h"
 
 #include "base/err.h"
 
@@ -237,8 +238,8 @@ static void store_q8_0(uint8_t *block, const float *x) {
     for (int i = 0; i < 32; i++) block[2 + i] = finite ? (uint8_t)lrintf(x[i] * inverse) : 0;
 }
 
-static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
-    uint8_t *target = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+static void store_elements(char *at, enum dtype type, const float *x, int32_t n) {
+    uint8_t *target = (uint8_t *)at;
     if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
         ASSERT(n % 32 == 0);
         for (int32_t i = 0; i < n; i += 32, target += dtype_bytes(type, 32))
@@ -254,23 +255,38 @@ static void store_row(void *cache, enum dtype type, int64_t row, const float *x,
     for (int32_t i = 0; i < n; i++) halves[i] = float_to_half(x[i]);
 }
 
+static void store_row(const struct kv_view *cache, int32_t row, const float *x) {
+    for (int32_t h = 0; h < cache->n_heads; h++, x += cache->head_dim) {
+        char *at = cache->base + kv_place(cache, row, h);
+        if (cache->element_bytes == 0) store_elements(at, cache->type, x, cache->head_dim);
+        for (int32_t i = 0; cache->element_bytes > 0 && i < cache->head_dim; i++)
+            store_elements(at + i * cache->element_bytes, cache->type, x + i, 1);
+    }
+}
+
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
+    const int32_t head_dim = a->order == KV_BY_HEAD ? a->head_dim : a->n_cols;
+    const int32_t n_heads = a->n_cols / head_dim;
+    const struct kv_view k = kv_keys(a->order, a->k_cache, a->k_type, n_heads, head_dim);
+    const struct kv_view v = kv_values(a->order, a->v_cache, a->v_type, n_heads, head_dim);
     int64_t first, last;
     lane_share(lane, a->n_tokens, 1, &first, &last);
     for (int64_t t = first; t < last; t++) {
         if (a->cache_rows[t] < 0) continue;
-        store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
-        if (a->v)
-            store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
+        store_row(&k, a->cache_rows[t], a->k + t * a->n_cols);
+        if (a->v) store_row(&v, a->cache_rows[t], a->v + t * a->n_cols);
     }
 }
 
 // Reads one head's part of a cache row as floats.
-static void load_head(const void *cache, enum dtype type, int64_t offset, float *out, int32_t n) {
+static void load_head(const struct kv_view *cache, int64_t row, int64_t head, float *out) {
+    const char *at = cache->base + kv_place(cache, row, head);
     enum weight_type stored;
-    bool known = dtype_weight(type, &stored);
+    bool known = dtype_weight(cache->type, &stored);
     ASSERT(known);
-    dequantize_row(stored, (const char *)cache + dtype_bytes(type, (uint64_t)offset), out, n);
+    if (cache->element_bytes == 0) dequantize_row(stored, at, out, cache->head_dim);
+    for (int32_t i = 0; cache->element_bytes > 0 && i < cache->head_dim; i++)
+        dequantize_row(stored, at + i * cache->element_bytes, out + i, 1);
 }
 
 // The state of an online softmax: weights so far are exp(score - max), their sum is sum, and
@@ -279,15 +295,15 @@ struct softmax {
     double max, sum, out[HEAD_DIM_MAX];
 };
 
-// Adds n keys of one page to the softmax; offset is where the head of the first key starts in the
-// cache.
-static void attend_page(const struct attention_args *a, const float *q, int64_t offset, int32_t n,
-                        struct softmax *s) {
+// Adds n keys of one page and kv head to the softmax, from a row of the cache on.
+static void attend_page(const struct attention_args *a, const float *q, int64_t first, int64_t head,
+                        int32_t n, struct softmax *s) {
+    const struct kv_view k = kv_keys(a->order, a->k_cache, a->k_type, a->n_kv_heads, a->head_dim);
+    const struct kv_view v = kv_values(a->order, a->v_cache, a->v_type, a->n_kv_heads, a->head_dim);
     float row[HEAD_DIM_MAX];
     double scores[KV_PAGE], max = s->max;
-    int64_t row_elements = (int64_t)a->n_kv_heads * a->head_dim;
     for (int32_t j = 0; j < n; j++) {
-        load_head(a->k_cache, a->k_type, offset + j * row_elements, row, a->head_dim);
+        load_head(&k, first + j, head, row);
         scores[j] = a->scale * dot(q, row, a->head_dim);
         if (a->softcap > 0) scores[j] = a->softcap * tanh(scores[j] / a->softcap);
         max = fmax(max, scores[j]);
@@ -298,7 +314,7 @@ static void attend_page(const struct attention_args *a, const float *q, int64_t 
     for (int32_t i = 0; i < a->head_dim; i++) s->out[i] *= shrink;
     for (int32_t j = 0; j < n; j++) {
         double weight = exp(scores[j] - max);
-        load_head(a->v_cache, a->v_type, offset + j * row_elements, row, a->head_dim);
+        load_head(&v, first + j, head, row);
         s->sum += weight;
         for (int32_t i = 0; i < a->head_dim; i++) s->out[i] += weight * row[i];
     }
@@ -314,8 +330,7 @@ static void attend_head(const struct attention_args *a, int64_t t, int64_t h) {
         int64_t in_page = key % KV_PAGE;
         int64_t n = last - key + 1 < KV_PAGE - in_page ? last - key + 1 : KV_PAGE - in_page;
         int64_t row = (int64_t)pages[key / KV_PAGE] * KV_PAGE + in_page;
-        attend_page(a, a->q + (t * a->n_heads + h) * a->head_dim,
-                    (row * a->n_kv_heads + kv_head) * a->head_dim, (int32_t)n, &s);
+        attend_page(a, a->q + (t * a->n_heads + h) * a->head_dim, row, kv_head, (int32_t)n, &s);
         key += n;
     }
     float *out = a->out + (t * a->n_heads + h) * a->head_dim;

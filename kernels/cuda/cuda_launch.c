@@ -69,6 +69,7 @@ static void rope(struct cuda_stream *s, enum weight_type type, const struct rope
 
 static void kv_store(struct cuda_stream *s, enum weight_type type, const struct kv_store_args *a) {
     (void)type;
+    ASSERT(a->order == KV_BY_ROW);
     if (cuda_fuse_store(s, a)) return;
     add(s, KERNEL_kv_store,
         (struct cuda_grid){(uint32_t)a->n_tokens, parts(a->n_cols, KV_STORE_COLS), 1,
@@ -417,6 +418,7 @@ static struct attention_kernel attention_of_few(const struct attention_args *a) 
 static void attention(struct cuda_stream *s, enum weight_type type,
                       const struct attention_args *a) {
     (void)type;
+    ASSERT(a->order == KV_BY_ROW);
     if (a->n_tokens == 0) return;
     const struct cuda_device *d = (const struct cuda_device *)s->base.device;
     const struct attention_kernel k = attention_on_tensor_cores(d, a) ? attention_of_halves(a)

@@ -67,6 +67,7 @@ static void rope(struct metal_stream *s, enum weight_type type, const struct rop
 
 static void kv_store(struct metal_stream *s, enum weight_type type, const struct kv_store_args *a) {
     (void)type;
+    ASSERT(a->order == KV_BY_ROW);
     metal_add(s, METAL_kv_store,
               (struct metal_grid){(uint32_t)a->n_tokens, parts(a->n_cols, KV_STORE_COLS), 1,
                                   KV_STORE_THREADS, 0},
@@ -274,6 +275,7 @@ static const struct attention_tiles *find_tiles(const struct metal_device *d,
 static void attention(struct metal_stream *s, enum weight_type type,
                       const struct attention_args *a) {
     (void)type;
+    ASSERT(a->order == KV_BY_ROW);
     if (a->n_tokens == 0) return;
     const struct attention_tiles *tiles = find_tiles(metal_of(s->base.device), a);
     struct attention_params p = {.a = *a, .n_splits = 1};

@@ -173,9 +173,17 @@ static void encode_gate(const struct forward *f) {
 static void encode_store(const struct forward *f) {
     const int32_t n_cols = f->unit->n_kv_heads * f->unit->head_dim_k;
     if (f->unit->cache_unit) return;
-    f->ops->kv_store(f->stream, &(struct kv_store_args){f->k_cache, f->v_cache, f->area[AREA_K],
-                                                        f->area[AREA_V], f->tables.cache_rows,
-                                                        f->n_tokens, n_cols, f->k_type, f->v_type});
+    f->ops->kv_store(f->stream, &(struct kv_store_args){.k_cache = f->k_cache,
+                                                        .v_cache = f->v_cache,
+                                                        .k = f->area[AREA_K],
+                                                        .v = f->area[AREA_V],
+                                                        .cache_rows = f->tables.cache_rows,
+                                                        .n_tokens = f->n_tokens,
+                                                        .n_cols = n_cols,
+                                                        .k_type = f->k_type,
+                                                        .v_type = f->v_type,
+                                                        .order = f->kv_order,
+                                                        .head_dim = f->unit->head_dim_k});
 }
 
 // attended = attention(rope(norm(q)), rope(norm(k)), v), with earlier keys and values from the
@@ -205,6 +213,7 @@ static void encode_attention_mid(const struct forward *f) {
                                             .window = u->window,
                                             .k_type = f->k_type,
                                             .v_type = f->v_type,
+                                            .order = f->kv_order,
                                             .scale = score_scale(f),
                                             .softcap = f->hp->attention_softcap});
     encode_gate(f);

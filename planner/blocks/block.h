@@ -97,9 +97,10 @@ struct forward {
     struct batch_tables tables;
     int32_t n_tokens, n_logits, max_pages;
     float *area[AREAS]; // AREA_FREQS: NULL if the model has no frequencies
-    // The cache that the unit reads (unit_with_cache): [pages * KV_PAGE, n_kv_heads * head_dim].
+    // The cache that the unit reads (unit_with_cache): pages of n_kv_heads heads.
     void *k_cache, *v_cache;
     enum dtype k_type, v_type;
+    enum kv_order kv_order;
     // The unit's states: [slots of all sessions, n_taps - 1, channels] and [slots, n_heads,
     // head_dim, columns].
     float *conv_states, *matrix_states;

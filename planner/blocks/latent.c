@@ -117,9 +117,14 @@ static void encode_turn(const struct forward *f) {
 static void encode_rows(const struct forward *f) {
     const struct unit *u = f->unit;
     const float scale = f->hp->attention_scale;
-    f->ops->kv_store(f->stream, &(struct kv_store_args){f->k_cache, f->k_cache, f->area[AREA_K],
-                                                        NULL, f->tables.cache_rows, f->n_tokens,
-                                                        row_width(f), f->k_type, f->k_type});
+    f->ops->kv_store(f->stream, &(struct kv_store_args){.k_cache = f->k_cache,
+                                                        .v_cache = f->k_cache,
+                                                        .k = f->area[AREA_K],
+                                                        .cache_rows = f->tables.cache_rows,
+                                                        .n_tokens = f->n_tokens,
+                                                        .n_cols = row_width(f),
+                                                        .k_type = f->k_type,
+                                                        .v_type = f->k_type});
     f->ops->attention(f->stream, &(struct attention_args){.out = f->area[AREA_ATTENDED],
                                                           .q = f->area[AREA_Q],
                                                           .k_cache = f->k_cache,

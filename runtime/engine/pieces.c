@@ -8,6 +8,16 @@
 
 enum { PART_KEYS, PART_VALUES, PART_INPUTS, PART_MATRICES, PARTS };
 
+// Makes a piece of count rows, from row on, of a cache by head.
+static void turn_piece(struct piece *piece, const struct kv_view *cache, int32_t row,
+                       int32_t count) {
+    piece->page = *cache;
+    piece->page.base += kv_place(cache, row / KV_PAGE * KV_PAGE, 0);
+    piece->at = piece->page.base;
+    piece->first_row = row % KV_PAGE;
+    piece->n_rows = count;
+}
+
 // The rows of one page of keys or values, from walk->position on. False behind the last one; a
 // cache of latent vectors has no values.
 static bool next_rows(const struct cached *c, struct piece_walk *walk, struct piece *out) {
@@ -24,8 +34,14 @@ static bool next_rows(const struct cached *c, struct piece_walk *walk, struct pi
     const int32_t row =
         unit->window ? kv_ring_row(c->kv, c->session, *at) : kv_row(c->kv, c->session, *at);
     const int32_t count = min_i32(c->n - *at, KV_PAGE - *at % KV_PAGE);
-    out->at = p->caches[walk->unit] + (values ? layout.values : 0) + (uint64_t)row * row_bytes;
+    const enum kv_order order = pipeline_kv_order(p, walk->unit);
+    const char *cache = p->caches[walk->unit] + (values ? layout.values : 0);
+    const struct kv_view view =
+        values ? kv_values(order, cache, w->kv_type_v, unit->n_kv_heads, unit->head_dim_v)
+               : kv_keys(order, cache, w->kv_type_k, unit->n_kv_heads, unit->head_dim_k);
+    out->at = view.base + (uint64_t)row * row_bytes;
     out->size_bytes = (uint64_t)count * row_bytes;
+    if (order == KV_BY_HEAD) turn_piece(out, &view, row, count);
     *at += count;
     return true;
 }
@@ -53,6 +69,7 @@ static bool next_state(const struct cached *c, struct piece_walk *walk, struct p
 
 bool cached_next(const struct cached *c, struct piece_walk *walk, struct piece *out) {
     const struct pipeline *p = c->pipeline;
+    *out = (struct piece){0};
     while (walk->unit < p->plan->n_units) {
         out->device = p->plan->place.units[walk->unit].device;
         const bool rows = walk->part < PART_INPUTS;
@@ -87,6 +104,41 @@ static enum status finish(struct pipeline *p, int device, struct err *e) {
     return err_context(e, "copying a session");
 }
 
+// Copies a row of a head, which lies in sequence, from a page by head, or to it.
+static void copy_row(const struct kv_view *page, char *at, char *row, int64_t row_bytes,
+                     bool from_page) {
+    const int64_t size = page->element_bytes > 0 ? page->row_bytes : row_bytes;
+    for (char *end = row + row_bytes; row < end; row += size, at += page->element_bytes) {
+        char *to = from_page ? row : at;
+        const char *from = from_page ? at : row;
+        if (size == sizeof(uint16_t))
+            memcpy(to, from, sizeof(uint16_t));
+        else
+            memcpy(to, from, (size_t)size);
+    }
+}
+
+// Copies the rows of a piece by head, one behind the other, from their page, or to it.
+static void copy_rows(const struct piece *piece, char *rows, bool from_page) {
+    const struct kv_view *page = &piece->page;
+    const int64_t row_bytes = (int64_t)dtype_bytes(page->type, (uint64_t)page->head_dim);
+    for (int32_t r = piece->first_row; r < piece->first_row + piece->n_rows; r++)
+        for (int32_t h = 0; h < page->n_heads; h++, rows += row_bytes)
+            copy_row(page, page->base + kv_place(page, r, h), rows, row_bytes, from_page);
+}
+
+// Copies a piece of the host to one with the same rows.
+static void copy_on_host(const struct piece *to, const struct piece *from) {
+    const struct kv_view *page = &from->page;
+    if (from->n_rows == 0) memcpy(to->at, from->at, from->size_bytes);
+    const int32_t n_runs = page->element_bytes > 0 ? page->head_dim : 1; // of a head
+    for (int32_t i = 0; from->n_rows > 0 && i < page->n_heads * n_runs; i++) {
+        const int64_t at =
+            kv_place(page, from->first_row, i / n_runs) + i % n_runs * page->element_bytes;
+        memcpy(to->at + at, from->at + at, (size_t)(from->n_rows * page->row_bytes));
+    }
+}
+
 enum status cached_copy(const struct cached *target, const struct cached *source, struct err *e) {
     struct pipeline *p = source->pipeline;
     struct piece_walk from_walk = {0}, to_walk = {0};
@@ -95,7 +147,7 @@ enum status cached_copy(const struct cached *target, const struct cached *source
         const bool both = cached_next(target, &to_walk, &to);
         ASSERT(both && from.size_bytes == to.size_bytes && from.device == to.device);
         if (from.device == DEVICE_HOST)
-            memcpy(to.at, from.at, from.size_bytes);
+            copy_on_host(&to, &from);
         else
             stream_copy(p->devices[from.device].copy_in, to.at, from.at, from.size_bytes,
                         COPY_WITHIN);
@@ -107,6 +159,7 @@ enum status cached_copy(const struct cached *target, const struct cached *source
 
 enum status cached_read(const struct cached *c, const struct piece *piece, void *target,
                         struct err *e) {
+    if (piece->n_rows > 0) return copy_rows(piece, target, true), OK;
     if (piece->device == DEVICE_HOST) return memcpy(target, piece->at, piece->size_bytes), OK;
     stream_copy(c->pipeline->devices[piece->device].copy_in, target, piece->at, piece->size_bytes,
                 COPY_FROM_DEVICE);
@@ -115,6 +168,7 @@ enum status cached_read(const struct cached *c, const struct piece *piece, void 
 
 enum status cached_write(const struct cached *c, const struct piece *piece, const void *source,
                          struct err *e) {
+    if (piece->n_rows > 0) return copy_rows(piece, (char *)(uintptr_t)source, false), OK;
     if (piece->device == DEVICE_HOST) return memcpy(piece->at, source, piece->size_bytes), OK;
     stream_copy(c->pipeline->devices[piece->device].copy_in, piece->at, source, piece->size_bytes,
                 COPY_TO_DEVICE);

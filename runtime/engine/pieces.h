@@ -8,6 +8,7 @@
 #ifndef TANDEM_RUNTIME_ENGINE_PIECES_H
 #define TANDEM_RUNTIME_ENGINE_PIECES_H
 
+#include "kernels/kv_page.h"
 #include "runtime/engine/kv.h"
 #include "runtime/engine/pipeline.h"
 #include "runtime/engine/states.h"
@@ -26,6 +27,10 @@ struct piece {
     int device;
     char *at;
     uint64_t size_bytes; // at most that of KV_PAGE positions, or of one state
+    // The rows of a page that lies by head, in host memory, and has its start at `at`. They are
+    // read, and written, as rows that lie one behind the other. n_rows 0: so does the piece.
+    struct kv_view page;
+    int32_t first_row, n_rows;
 };
 
 // Where a walk over the pieces is; zeroed at the start.

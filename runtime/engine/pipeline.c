@@ -404,6 +404,13 @@ static void bind_pieces(const struct pipeline *p, const struct step *step, struc
     f->phase = step->phase;
 }
 
+enum kv_order pipeline_kv_order(const struct pipeline *p, int32_t unit) {
+    const struct device *device = p->devices[p->plan->place.units[unit].device].device;
+    const bool moves = feed_moves_cache(&p->feed, unit),
+               one = p->shape->units[unit].head_dim_v == 0;
+    return moves || one ? KV_BY_ROW : device->info.kv_order;
+}
+
 // Sets the cache of the device that computes the attention itself, or the cache in the slot.
 static void bind_cache(const struct pipeline *p, const struct step *step, struct forward *f) {
     const struct device *device = p->devices[step->device].device;
@@ -415,6 +422,7 @@ static void bind_cache(const struct pipeline *p, const struct step *step, struct
     f->k_cache = moves ? feed_cache(&p->feed, step->unit, step->slot)
                        : p->caches[with_cache - p->shape->units];
     f->v_cache = (char *)f->k_cache + layout.values;
+    f->kv_order = pipeline_kv_order(p, (int32_t)(with_cache - p->shape->units));
     if (f->unit->window) {
         f->tables.cache_rows = f->tables.ring_rows;
         f->tables.pages = f->tables.ring_pages;

@@ -300,6 +300,7 @@ static void encode_attention(struct rig *rig, const struct job *job, int64_t i) 
                                  .max_pages = job->n_keys / KV_PAGE,
                                  .k_type = job->kv_type,
                                  .v_type = job->kv_type,
+                                 .order = rig->device->info.kv_order,
                                  .scale = 0.125F});
 }
 
@@ -389,9 +390,17 @@ static void encode_tiny_attention(struct rig *rig, float *out, float *q, float *
     char *cache = (char *)(rig->more + TINY_COLS); // any memory can serve as the cache
     ops->rope(rig->stream,
               &(struct rope_args){q, k, rig->x, 1, 3, 1, RIG_HEAD_DIM, RIG_HEAD_DIM, false});
-    ops->kv_store(rig->stream,
-                  &(struct kv_store_args){cache, cache + (1 << 12), k, v, rig->cache_rows, 1,
-                                          RIG_HEAD_DIM, DTYPE_F16, DTYPE_F16});
+    ops->kv_store(rig->stream, &(struct kv_store_args){.k_cache = cache,
+                                                       .v_cache = cache + (1 << 14),
+                                                       .k = k,
+                                                       .v = v,
+                                                       .cache_rows = rig->cache_rows,
+                                                       .n_tokens = 1,
+                                                       .n_cols = RIG_HEAD_DIM,
+                                                       .k_type = DTYPE_F16,
+                                                       .v_type = DTYPE_F16,
+                                                       .order = rig->device->info.kv_order,
+                                                       .head_dim = RIG_HEAD_DIM});
     ops->attention(rig->stream, &(struct attention_args){.out = out,
                                                          .q = q,
                                                          .k_cache = cache,
@@ -406,6 +415,7 @@ static void encode_tiny_attention(struct rig *rig, float *out, float *q, float *
                                                          .max_pages = 1,
                                                          .k_type = DTYPE_F16,
                                                          .v_type = DTYPE_F16,
+                                                         .order = rig->device->info.kv_order,
                                                          .scale = 0.125F});
 }
 

@@ -1,7 +1,8 @@
 /* check_attention.c: kv_store and attention against their definitions, with caches of every pair of
- * types. Used by check_ops.c.
+ * types, by row and in the order that the device reads fastest. Used by check_ops.c.
  */
 #include "tests/kernels/check_attention.h"
+#include "kernels/kv_page.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,8 @@ struct kv_store_shape {
     const int32_t *cache_rows_in_host;
     int32_t first, n_tokens, n_cols;
     enum dtype k_type, v_type;
+    enum kv_order order;
+    int32_t head_dim;
     bool keys_alone;
 };
 
@@ -30,6 +33,8 @@ static void place_kv_store(union op_args *args, const void *shape, char *base) {
         .n_cols = s->n_cols,
         .k_type = s->k_type,
         .v_type = s->v_type,
+        .order = s->order,
+        .head_dim = s->head_dim,
     };
 }
 
@@ -40,6 +45,8 @@ static const char *const CACHE_NAMES[KV_TYPES] = {
 #undef KV_TYPE
 };
 
+static const char *const ORDER_NAMES[] = {[KV_BY_ROW] = "by row", [KV_BY_HEAD] = "by head"};
+
 static bool has_blocks(enum dtype k_type, enum dtype v_type) {
     return dtype_find(k_type)->block_elements > 1 || dtype_find(v_type)->block_elements > 1;
 }
@@ -48,17 +55,26 @@ static enum op_role cache_role(enum dtype type) {
     return type == DTYPE_F32 ? ROLE_F32 : type == DTYPE_F16 ? ROLE_F16 : ROLE_BITS;
 }
 
+// Marks a row of the cache at a place of the scene.
+static void mark_row(uint8_t *roles, uint64_t cache, const struct kv_view *view, int32_t row) {
+    const int32_t n_parts = view->element_bytes > 0 ? view->head_dim : 1; // of a head
+    const uint64_t part_bytes = dtype_bytes(view->type, (uint64_t)(view->head_dim / n_parts));
+    for (int32_t i = 0; i < view->n_heads * n_parts; i++) {
+        const int64_t at = kv_place(view, row, i / n_parts) + i % n_parts * view->element_bytes;
+        op_mark(roles, cache + (uint64_t)at, part_bytes, cache_role(view->type));
+    }
+}
+
 static void mark_kv_store(uint8_t *roles, const void *shape) {
     const struct kv_store_shape *s = shape;
-    uint64_t n_cols = (uint64_t)s->n_cols;
+    const int32_t n_heads = s->n_cols / s->head_dim;
+    const struct kv_view k = kv_keys(s->order, NULL, s->k_type, n_heads, s->head_dim);
+    const struct kv_view v = kv_values(s->order, NULL, s->v_type, n_heads, s->head_dim);
     for (int32_t t = s->first; t < s->first + s->n_tokens; t++) {
-        if (s->cache_rows_in_host[t] < 0) continue;
-        uint64_t start = (uint64_t)s->cache_rows_in_host[t] * n_cols;
-        op_mark(roles, s->k_cache + dtype_bytes(s->k_type, start), dtype_bytes(s->k_type, n_cols),
-                cache_role(s->k_type));
-        if (s->keys_alone) continue;
-        op_mark(roles, s->v_cache + dtype_bytes(s->v_type, start), dtype_bytes(s->v_type, n_cols),
-                cache_role(s->v_type));
+        const int32_t row = s->cache_rows_in_host[t];
+        if (row < 0) continue;
+        mark_row(roles, s->k_cache, &k, row);
+        if (!s->keys_alone) mark_row(roles, s->v_cache, &v, row);
     }
 }
 
@@ -79,6 +95,8 @@ static void spice(float *x, int32_t n) {
 
 void check_kv_store(struct op_check *c) {
     static const int32_t COLS[] = {192, 2, 1027}, BLOCK_COLS[] = {192, 32, 1056};
+    static const int32_t HEAD_DIMS[] = {64, 2, 79}, BLOCK_HEAD_DIMS[] = {64, 32, 96};
+    const enum kv_order best = c->rigs[0].device->info.kv_order;
     enum { N_ROWS = 3 * KV_PAGE };
     struct op_case k = {
         .op = OP_kv_store, .may_skip = true, .place = place_kv_store, .mark = mark_kv_store};
@@ -88,9 +106,12 @@ void check_kv_store(struct op_check *c) {
         s.k_type = kv_dtype((enum kv_type)(i % KV_TYPES));
         s.v_type = kv_dtype((enum kv_type)(i / KV_TYPES % KV_TYPES));
         int size = (i + i / KV_TYPES) % 3;
-        s.n_cols = has_blocks(s.k_type, s.v_type) ? BLOCK_COLS[size] : COLS[size];
-        op_describe(c, "%d tokens, %d columns, %s and %s", s.n_tokens, s.n_cols,
-                    dtype_name(s.k_type), dtype_name(s.v_type));
+        const bool blocks = has_blocks(s.k_type, s.v_type);
+        s.n_cols = blocks ? BLOCK_COLS[size] : COLS[size];
+        s.head_dim = blocks ? BLOCK_HEAD_DIMS[size] : HEAD_DIMS[size];
+        s.order = i % 2 ? best : KV_BY_ROW;
+        op_describe(c, "%d tokens, %d columns, %s and %s, %s", s.n_tokens, s.n_cols,
+                    dtype_name(s.k_type), dtype_name(s.v_type), ORDER_NAMES[s.order]);
         op_scene_clear(c);
         uint64_t n_cached = N_ROWS * (uint64_t)s.n_cols;
         s.k = op_scene_normal(c, (int64_t)s.n_tokens * s.n_cols, 3);
@@ -144,32 +165,50 @@ static void mark_attention(uint8_t *roles, const void *shape) {
             ROLE_F32);
 }
 
-// A cache in which only the rows that some token sees hold numbers; all others stay NaN.
-static uint64_t lay_cache(struct op_check *c, const struct attention_shape *s, enum dtype type) {
-    uint64_t row = (uint64_t)s->args.n_kv_heads * (uint64_t)s->args.head_dim;
-    uint64_t cache = op_scene_add(c, dtype_bytes(type, N_SEQUENCES * MAX_PAGES * KV_PAGE * row));
+// Fills a row of both caches, whose rows were all NaN, unless that was done before.
+static void fill_row(struct op_check *c, const struct attention_shape *s, int32_t row, float *k,
+                     float *v) {
+    const struct attention_args *a = &s->args;
+    const struct kv_view keys =
+        kv_keys(a->order, op_scene_at(c, s->k_cache), a->k_type, a->n_kv_heads, a->head_dim);
+    const int32_t n_cols = a->n_kv_heads * a->head_dim;
+    uint16_t probe;
+    memcpy(&probe, keys.base + kv_place(&keys, row, 0), sizeof probe);
+    if (probe != 0xffff) return; // filled for another token
+    op_fill_normal(c, k, n_cols, 1);
+    op_fill_normal(c, v, n_cols, 1);
+    const struct kv_store_args store = {.k_cache = op_scene_at(c, s->k_cache),
+                                        .v_cache = op_scene_at(c, s->v_cache),
+                                        .k = k,
+                                        .v = v,
+                                        .cache_rows = &row,
+                                        .n_tokens = 1,
+                                        .n_cols = n_cols,
+                                        .k_type = a->k_type,
+                                        .v_type = a->v_type,
+                                        .order = a->order,
+                                        .head_dim = a->head_dim};
+    c->definition.kv_store(&(struct lane){.count = 1}, &store);
+}
+
+// Adds caches in which only the rows that some token sees hold numbers; all others stay NaN.
+static void lay_caches(struct op_check *c, struct attention_shape *s) {
+    const uint64_t n_cols = (uint64_t)s->args.n_kv_heads * (uint64_t)s->args.head_dim;
+    const uint64_t n = N_SEQUENCES * MAX_PAGES * KV_PAGE * n_cols;
+    s->k_cache = op_scene_add(c, dtype_bytes(s->args.k_type, n));
+    s->v_cache = op_scene_add(c, dtype_bytes(s->args.v_type, n));
+    const uint64_t k = op_scene_add(c, n_cols * 4), v = op_scene_add(c, n_cols * 4);
     const int32_t *pages = op_scene_at(c, s->pages);
     const int32_t *positions = op_scene_at(c, s->positions);
     const int32_t *sequences = op_scene_at(c, s->sequences);
-    float *values = op_scene_at(c, op_scene_add(c, row * 4));
     for (int32_t t = 0; t < s->args.n_tokens; t++) {
         int32_t window = s->args.window > 0 ? s->args.window : INT32_MAX / 2;
         int32_t key = positions[t] - window + 1 > 0 ? positions[t] - window + 1 : 0;
         for (; key <= positions[t]; key++) {
-            int32_t page = pages[sequences[t] * MAX_PAGES + key / KV_PAGE];
-            uint8_t *target = (uint8_t *)op_scene_at(c, cache) +
-                              dtype_bytes(type, (uint64_t)(page * KV_PAGE + key % KV_PAGE) * row);
-            uint16_t probe;
-            memcpy(&probe, target, sizeof probe);
-            if (probe != 0xffff) continue; // filled for another token
-            op_fill_normal(c, values, (int64_t)row, 1);
-            const int32_t slot = 0;
-            const struct kv_store_args store = {target, target,       values, values, &slot,
-                                                1,      (int32_t)row, type,   type};
-            c->definition.kv_store(&(struct lane){.count = 1}, &store);
+            const int32_t page = pages[sequences[t] * MAX_PAGES + key / KV_PAGE];
+            fill_row(c, s, page * KV_PAGE + key % KV_PAGE, op_scene_at(c, k), op_scene_at(c, v));
         }
     }
-    return cache;
 }
 
 // Tokens anywhere, or two prompts: neighbouring positions of one sequence, then of another.
@@ -199,14 +238,14 @@ static struct attention_shape lay_attention(struct op_check *c, struct attention
     int32_t *sequences = op_scene_at(c, s.sequences);
     for (int i = 0; i < N_SEQUENCES * MAX_PAGES; i++) pages[i] = i * 7 % 15; // shuffled
     place_tokens(c, args.n_tokens, positions, sequences);
-    s.k_cache = lay_cache(c, &s, args.k_type);
-    s.v_cache = lay_cache(c, &s, args.v_type);
+    lay_caches(c, &s);
     s.sinks = op_scene_normal(c, args.n_heads, 3); // some above all scores, some below
     s.out = op_scene_add(c, (uint64_t)n_out * 4);
     return s;
 }
 
-static void check_attention_types(struct op_check *c, enum dtype k_type, enum dtype v_type) {
+static void check_attention_types(struct op_check *c, enum dtype k_type, enum dtype v_type,
+                                  enum kv_order order) {
     static const int32_t HEADS[][3] = {{9, 3, 64},  {6, 2, 128},  {8, 1, 80},
                                        {2, 1, 256}, {4, 1, 192},  {4, 2, 2},
                                        {3, 3, 50},  {20, 1, 576}, {2, 2, 390}};
@@ -231,12 +270,13 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
                                       .window = WINDOWS[op_random(c, 4)],
                                       .k_type = k_type,
                                       .v_type = v_type,
+                                      .order = order,
                                       .scale = 1 / sqrtf((float)head_dim),
                                       .softcap = op_random(c, 3) ? 0 : 2.5F};
         const bool has_sinks = op_random(c, 3) == 0;
-        op_describe(c, "%d tokens, heads %d/%d of %d, window %d, softcap %g, sinks %d",
+        op_describe(c, "%d tokens, heads %d/%d of %d, window %d, softcap %g, sinks %d, %s",
                     args.n_tokens, args.n_heads, args.n_kv_heads, args.head_dim, args.window,
-                    args.softcap, has_sinks);
+                    args.softcap, has_sinks, ORDER_NAMES[args.order]);
         struct attention_shape s = lay_attention(c, args);
         s.has_sinks = has_sinks;
         op_run_whole(c, &k, &s);
@@ -245,6 +285,18 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
         s.first = args.n_tokens / 2, s.args.n_tokens = (args.n_tokens + 3) / 4;
         op_run_part(c, &k, &s);
     }
+}
+
+// The order of a cache changes no bits.
+static void check_orders(struct op_check *c, enum dtype k_type, enum dtype v_type) {
+    const enum kv_order best = c->rigs[0].device->info.kv_order;
+    check_attention_types(c, k_type, v_type, KV_BY_ROW);
+    if (best == KV_BY_ROW) return;
+    const uint64_t bits = c->bits;
+    c->bits = 0;
+    c->random = c->seed; // the same cases
+    check_attention_types(c, k_type, v_type, best);
+    if (c->bits != bits) op_fail(c, "other bits than by row");
 }
 
 _Static_assert(KV_TYPES *KV_TYPES <= (int)WEIGHT_COUNT, "level_bits has a place for each line");
@@ -257,7 +309,7 @@ void check_attention(struct op_check *c) {
                        CACHE_NAMES[v]);
         if (i > 0) op_line_end(c);
         op_line_start(c, OP_attention, label);
-        check_attention_types(c, kv_dtype((enum kv_type)k), kv_dtype((enum kv_type)v));
+        check_orders(c, kv_dtype((enum kv_type)k), kv_dtype((enum kv_type)v));
         op_compare_levels(c, i);
     }
 }

@@ -167,6 +167,7 @@ static void attend(const struct attention_args *a, int64_t item, struct query *q
 
 // Lanes take every lane->count-th item, so that each gets early and late tokens alike.
 void attention_neon(const struct lane *lane, const struct attention_args *a) {
+    ASSERT(a->order == KV_BY_ROW);
     ASSERT(a->head_dim <= HEAD_DIM_MAX);
     ASSERT(a->n_heads % a->n_kv_heads == 0);
     ASSERT(dtype_bytes(a->k_type, (uint64_t)a->head_dim) > 0);

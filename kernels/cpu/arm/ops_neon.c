@@ -170,6 +170,7 @@ static void store_row(void *cache, enum dtype type, int64_t row, const float *x,
 }
 
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
+    ASSERT(a->order == KV_BY_ROW);
     int64_t first, last;
     lane_share(lane, a->n_tokens, 1, &first, &last);
     for (int64_t t = first; t < last; t++) {

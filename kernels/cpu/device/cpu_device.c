@@ -381,6 +381,7 @@ static enum status describe(struct cpu_device *cpu, enum cpu_isa isa, struct err
         .align_bytes = ALIGN_BYTES,
         .n_lanes = n_lanes,
         .is_host = true,
+        .kv_order = cpu->table.kv_order,
     };
     team_describe(cpu->team, info->details, sizeof info->details);
     char name[64];

@@ -1,7 +1,7 @@
 /* attention_keys_x86.h: loads the elements of a KV cache as vectors of floats, and turns keys.
  *
- * Included by attention_x86.inc, whose includer sets WIDE. Owns nothing. Must not read keys behind
- * the last one that some query sees: their memory may never have been touched. Tested by
+ * Included by attention_x86.inc, whose includer sets WIDE. Owns nothing. Must not read keys by row
+ * behind the last one that some query sees: their memory may never have been touched. Tested by
  * tests/kernels/check_attention.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_ATTENTION_KEYS_X86_H
@@ -10,6 +10,7 @@
 #include "kernels/cpu/x86/attention_work_avx2.h"
 #include "kernels/cpu/x86/vector_avx2.h"
 #include "kernels/cpu/x86/wide_x86.h"
+#include "kernels/kv_page.h"
 
 #include <string.h>
 
@@ -20,6 +21,7 @@ struct page {
     const char *k, *v;                    // of the first key of the page
     int64_t k_stride, v_stride;           // bytes from a key to the next
     int64_t k_bytes, v_bytes;             // of a head
+    int64_t k_element;                    // of turned keys, to their next element; 0: keys are rows
     const char *k_next, *v_next;          // what is prefetched while the first key is read
     int64_t k_next_stride, v_next_stride; // from that to what is prefetched at the next key
     enum kv_type k_type, v_type;
@@ -224,8 +226,29 @@ INLINE void pack_group(const struct page *p, int32_t key, float *out, float *sca
     for (int c = 0; i + c < p->head_dim; c++) V(store_ps)(out + (i + c) * KV_PAGE + key, v[c]);
 }
 
+// Prefetches element i of the next keys, which are turned, of all keys of a page.
+INLINE void prefetch_column(const struct page *p, int32_t i) {
+    const char *next = p->k_next + i * p->k_element;
+    for (int64_t line = 0; line < p->k_element; line += LINE)
+        _mm_prefetch(next + line, _MM_HINT_T0);
+}
+
+// Converts the groups of turned keys that some query sees to floats.
+INLINE void pack_columns(const struct page *p, float *out, enum dtype type) {
+    const char *column = p->k;
+    for (int32_t i = 0; i < p->head_dim; i++, column += p->k_element, out += KV_PAGE) {
+        for (int32_t key = p->first / ROWS * ROWS; key < p->last; key += ROWS)
+            V(store_ps)(out + key, load(column, key, type));
+        prefetch_column(p, i);
+    }
+}
+
 // Turns the groups with keys that some query sees.
 INLINE void pack_keys(const struct page *p, float *out, float *scales, enum dtype type) {
+    if (!has_blocks(type) && p->k_element > 0) {
+        pack_columns(p, out, type);
+        return;
+    }
     for (int32_t key = p->first / ROWS * ROWS; key < p->last; key += ROWS)
         pack_group(p, key, out, scales, type);
 }

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "kernels/cpu/kv_block.h"
+#include "kernels/kv_page.h"
 #include "kernels/cpu/rope_heads.h"
 #include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/quantize_x86.h"
@@ -227,8 +228,8 @@ static void store_q4_0(uint8_t *block, const float *x) {
     _mm_storeu_si128((__m128i *)(void *)(block + sizeof d), bytes);
 }
 
-static void store_row(void *cache, enum dtype type, int64_t row, const float *x, int32_t n) {
-    uint8_t *target = (uint8_t *)cache + dtype_bytes(type, (uint64_t)row * (uint64_t)n);
+static void store_elements(void *at, enum dtype type, const float *x, int32_t n) {
+    uint8_t *target = at;
     if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
         ASSERT(n % 32 == 0);
         for (int32_t i = 0; i < n; i += 32, target += dtype_bytes(type, 32))
@@ -249,13 +250,33 @@ static void store_row(void *cache, enum dtype type, int64_t row, const float *x,
     for (; i < n; i++) halves[i] = float_to_half(x[i]);
 }
 
+// Stores one head of turned keys, floats or halves.
+static void store_turned(char *at, const struct kv_view *cache, const float *x) {
+    uint16_t halves[HEAD_DIM_MAX];
+    const bool is_half = cache->type == DTYPE_F16;
+    if (is_half) store_elements(halves, DTYPE_F16, x, cache->head_dim);
+    for (int32_t i = 0; i < cache->head_dim; i++, at += cache->element_bytes)
+        is_half ? memcpy(at, &halves[i], sizeof *halves) : memcpy(at, &x[i], sizeof *x);
+}
+
+static void store_row(const struct kv_view *cache, int32_t row, const float *x) {
+    for (int32_t h = 0; h < cache->n_heads; h++, x += cache->head_dim) {
+        char *at = cache->base + kv_place(cache, row, h);
+        cache->element_bytes > 0 ? store_turned(at, cache, x)
+                                 : store_elements(at, cache->type, x, cache->head_dim);
+    }
+}
+
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
+    const int32_t head_dim = a->order == KV_BY_HEAD ? a->head_dim : a->n_cols;
+    const int32_t n_heads = a->n_cols / head_dim;
+    const struct kv_view k = kv_keys(a->order, a->k_cache, a->k_type, n_heads, head_dim);
+    const struct kv_view v = kv_values(a->order, a->v_cache, a->v_type, n_heads, head_dim);
     for (int64_t range[2] = {0}; lane_take(lane, a->n_tokens, 1 + SHARE / a->n_cols, range);) {
         for (int64_t t = range[0]; t < range[1]; t++) {
             if (a->cache_rows[t] < 0) continue;
-            store_row(a->k_cache, a->k_type, a->cache_rows[t], a->k + t * a->n_cols, a->n_cols);
-            if (a->v)
-                store_row(a->v_cache, a->v_type, a->cache_rows[t], a->v + t * a->n_cols, a->n_cols);
+            store_row(&k, a->cache_rows[t], a->k + t * a->n_cols);
+            if (a->v) store_row(&v, a->cache_rows[t], a->v + t * a->n_cols);
         }
     }
 }
@@ -352,6 +373,7 @@ void cpu_ops_avx2(struct cpu_table *table) {
     table->rms_norm = rms_norm;
     table->rope = rope;
     table->kv_store = kv_store;
+    table->kv_order = KV_BY_HEAD;
     table->attention = attention_avx2;
     table->swiglu = swiglu;
     table->cap_logits = cap_logits;
