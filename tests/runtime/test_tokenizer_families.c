@@ -105,6 +105,53 @@ static void check_ends(void **state) {
     subject_close(&s);
 }
 
+// Marks around thoughts, answers and calls are control tokens in most files, and have a text,
+// without which these could not be told apart.
+static void check_marks(void **state) {
+    (void)state;
+    static const char *const marks[] = {
+        "<think>",
+        "</think>",
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        "<|START_RESPONSE|>",
+        "<|END_RESPONSE|>",
+        "<|START_ACTION|>",
+        "<|END_ACTION|>",
+        "<|inner_prefix|>",
+        "<|inner_suffix|>",
+        "<|tools_prefix|>",
+        "<|tools_suffix|>",
+        "[BEGIN FINAL RESPONSE]",
+        "[END FINAL RESPONSE]",
+        "<response>",
+        "</response>",
+        "<answer>",
+        "</answer>",
+        "<tool_calls>",
+        "</tool_calls>",
+        "<TOOLCALL>",
+        "</TOOLCALL>",
+        "<|tool_call_start|>",
+        "<|tool_call_end|>",
+    };
+    struct vocab_build v;
+    struct subject s;
+    char text[32];
+    vocab_init_bpe(&v);
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        vocab_add(&v, marks[i], TOKEN_CONTROL, 0);
+    const int32_t other = vocab_add(&v, "<|START_OF_TURN_TOKEN|>", TOKEN_CONTROL, 0);
+    subject_open(&s, &v);
+    for (int32_t i = 256; i < other; i++) {
+        const size_t n = tokenizer_decode(s.t, i, false, false, text, sizeof text);
+        assert_int_equal(n, strlen(marks[i - 256]));
+        assert_memory_equal(text, marks[i - 256], n);
+    }
+    assert_int_equal(tokenizer_decode(s.t, other, false, false, text, sizeof text), 0);
+    subject_close(&s);
+}
+
 // Solar Open ends each part of a reply with <|end|>, a thought before the answer as well.
 static void check_ends_of_parts(void **state) {
     (void)state;
@@ -176,9 +223,9 @@ static void check_phi3(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_characters),    cmocka_unit_test(check_ends),
-        cmocka_unit_test(check_ends_of_parts), cmocka_unit_test(check_closing_tag),
-        cmocka_unit_test(check_phi3),
+        cmocka_unit_test(check_characters),  cmocka_unit_test(check_ends),
+        cmocka_unit_test(check_marks),       cmocka_unit_test(check_ends_of_parts),
+        cmocka_unit_test(check_closing_tag), cmocka_unit_test(check_phi3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
