@@ -20,7 +20,9 @@ struct writer {
 
 static void add(struct writer *w, const char *text) { schema_text_add(&w->out, "%s", text); }
 
+// Writes a text as a literal; nothing for NULL.
 static void add_literal(struct writer *w, const char *text) {
+    if (!text) return;
     schema_text_literal(&w->out, text, strlen(text));
     add(w, " ");
 }
@@ -51,7 +53,7 @@ static void add_named(struct writer *w, size_t i) {
     add_literal(w, chat_tools_name(tools, i));
     add_literal(w, w->marks->between);
     add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
-    add(w, w->marks->end[0] == '`' ? "\"\\n\" " : "");
+    add(w, w->marks->end && w->marks->end[0] == '`' ? "\"\\n\" " : "");
     add_literal(w, w->marks->end);
     add(w, "\n");
 }
@@ -236,7 +238,7 @@ static void add_calls(struct writer *w) {
     add(w, "tandem-calls ::= ");
     if (m->list)
         add(w, "space \"[\" space tandem-tool space (\",\" space tandem-tool space)* \"]\" ");
-    else if (*m->lead)
+    else if (m->lead)
         add(w, "tandem-tool (\"\\n\"? tandem-tool)* ");
     else
         add(w, m->shape == CALL_JSON || m->shape == CALL_TAGS ? "space tandem-tool space "

@@ -6,53 +6,113 @@
 enum { SCHEMA_DEPTH_MOST = 4 };
 
 // DeepSeek writes its marks with these letters.
-#define BAR "\xef\xbd\x9c"
-#define LOW "\xe2\x96\x81"
+#define BAR  "\xef\xbd\x9c"
+#define LOW  "\xe2\x96\x81"
+#define DEEP "<" BAR "tool" LOW
 
 // The first row whose two texts a template has is used.
 static const struct call_marks MARKS[] = {
-    {"<|tool_call>", "", CALL_QUOTED, "<|tool_call>", "", "", "<tool_call|>", "", "", false, false},
-    {"<|channel|>", "<|message|>", CALL_CHANNELS, " to=functions.", "", "", "", "", "", false,
-     false},
-    {"[TOOL_CALLS]", "[ARGS]", CALL_NAMED, "[TOOL_CALLS]", "", "[ARGS]", "", "", "", false, false},
-    {"[TOOL_CALLS]", "", CALL_JSON, "[TOOL_CALLS]", "", "", "", "", "arguments", true, false},
-    {"<arg_key>", "<tool_call>", CALL_PAIRS, "<tool_call>", "", "", "</tool_call>", "", "", false,
-     false},
-    {"<function=", "<seed:tool_call>", CALL_TAGS, "<seed:tool_call>", "", "", "</seed:tool_call>",
-     "", "", false, false},
-    {"<function=", "<tool_call>", CALL_TAGS, "<tool_call>", "", "", "</tool_call>", "", "", false,
-     false},
-    {"<" BAR "tool" LOW "call" LOW "begin" BAR ">", "```json", CALL_NAMED,
-     "<" BAR "tool" LOW "calls" LOW "begin" BAR ">",
-     "<" BAR "tool" LOW "call" LOW "begin" BAR ">function<" BAR "tool" LOW "sep" BAR ">",
-     "\n```json\n", "```<" BAR "tool" LOW "call" LOW "end" BAR ">",
-     "<" BAR "tool" LOW "calls" LOW "end" BAR ">", "", false, false},
-    {"<" BAR "tool" LOW "call" LOW "begin" BAR ">", "", CALL_NAMED,
-     "<" BAR "tool" LOW "calls" LOW "begin" BAR ">", "<" BAR "tool" LOW "call" LOW "begin" BAR ">",
-     "<" BAR "tool" LOW "sep" BAR ">", "<" BAR "tool" LOW "call" LOW "end" BAR ">",
-     "<" BAR "tool" LOW "calls" LOW "end" BAR ">", "", false, false},
-    {"<|tool_call_start|>", "", CALL_PYTHON, "<|tool_call_start|>", "", "", "", "<|tool_call_end|>",
-     "", true, false},
-    {"<|tool_list_start|>", "", CALL_PYTHON, "<|tool_call_start|>", "", "", "", "<|tool_call_end|>",
-     "", true, false},
-    {"<|tool_call_begin|>", "", CALL_NAMED, "<|tool_calls_section_begin|>", "<|tool_call_begin|>",
-     "<|tool_call_argument_begin|>", "<|tool_call_end|>", "<|tool_calls_section_end|>", "", false,
-     false},
-    {"<TOOLCALL>", "", CALL_JSON, "<TOOLCALL>", "", "", "", "</TOOLCALL>", "arguments", true,
-     false},
-    {"<tool_calls>", "", CALL_JSON, "<tool_calls>", "", "", "", "</tool_calls>", "arguments", true,
-     false},
-    {"<tool_call>", "", CALL_JSON, "<tool_call>", "", "", "</tool_call>", "", "arguments", false,
-     false},
-    {"<|tool_call|>", "<|/tool_call|>", CALL_JSON, "<|tool_call|>", "", "", "", "<|/tool_call|>",
-     "arguments", true, false},
-    {"<|tool_call|>", "", CALL_JSON, "<|tool_call|>", "", "", "", "", "arguments", true, false},
-    {"\"parameters\"", "<|start_header_id|>", CALL_JSON, "<|python_tag|>", "", "", "", "",
-     "parameters", false, true},
+    {.sign = "<|tool_call>", .shape = CALL_QUOTED, .open = "<|tool_call>", .end = "<tool_call|>"},
+    {.sign = "<|channel|>",
+     .with = "<|message|>",
+     .shape = CALL_CHANNELS,
+     .open = " to=functions."},
+    {.sign = "[TOOL_CALLS]",
+     .with = "[ARGS]",
+     .shape = CALL_NAMED,
+     .open = "[TOOL_CALLS]",
+     .between = "[ARGS]"},
+    {.sign = "[TOOL_CALLS]",
+     .shape = CALL_JSON,
+     .open = "[TOOL_CALLS]",
+     .arguments = "arguments",
+     .list = true},
+    {.sign = "<arg_key>",
+     .with = "<tool_call>",
+     .shape = CALL_PAIRS,
+     .open = "<tool_call>",
+     .end = "</tool_call>"},
+    {.sign = "<function=",
+     .with = "<seed:tool_call>",
+     .shape = CALL_TAGS,
+     .open = "<seed:tool_call>",
+     .end = "</seed:tool_call>"},
+    {.sign = "<function=",
+     .with = "<tool_call>",
+     .shape = CALL_TAGS,
+     .open = "<tool_call>",
+     .end = "</tool_call>"},
+    {.sign = DEEP "call" LOW "begin" BAR ">",
+     .with = "```json",
+     .shape = CALL_NAMED,
+     .open = DEEP "calls" LOW "begin" BAR ">",
+     .lead = DEEP "call" LOW "begin" BAR ">function" DEEP "sep" BAR ">",
+     .between = "\n```json\n",
+     .end = "```" DEEP "call" LOW "end" BAR ">",
+     .close = DEEP "calls" LOW "end" BAR ">"},
+    {.sign = DEEP "call" LOW "begin" BAR ">",
+     .shape = CALL_NAMED,
+     .open = DEEP "calls" LOW "begin" BAR ">",
+     .lead = DEEP "call" LOW "begin" BAR ">",
+     .between = DEEP "sep" BAR ">",
+     .end = DEEP "call" LOW "end" BAR ">",
+     .close = DEEP "calls" LOW "end" BAR ">"},
+    {.sign = "<|tool_call_start|>",
+     .shape = CALL_PYTHON,
+     .open = "<|tool_call_start|>",
+     .close = "<|tool_call_end|>",
+     .list = true},
+    {.sign = "<|tool_list_start|>",
+     .shape = CALL_PYTHON,
+     .open = "<|tool_call_start|>",
+     .close = "<|tool_call_end|>",
+     .list = true},
+    {.sign = "<|tool_call_begin|>",
+     .shape = CALL_NAMED,
+     .open = "<|tool_calls_section_begin|>",
+     .lead = "<|tool_call_begin|>",
+     .between = "<|tool_call_argument_begin|>",
+     .end = "<|tool_call_end|>",
+     .close = "<|tool_calls_section_end|>"},
+    {.sign = "<TOOLCALL>",
+     .shape = CALL_JSON,
+     .open = "<TOOLCALL>",
+     .close = "</TOOLCALL>",
+     .arguments = "arguments",
+     .list = true},
+    {.sign = "<tool_calls>",
+     .shape = CALL_JSON,
+     .open = "<tool_calls>",
+     .close = "</tool_calls>",
+     .arguments = "arguments",
+     .list = true},
+    {.sign = "<tool_call>",
+     .shape = CALL_JSON,
+     .open = "<tool_call>",
+     .end = "</tool_call>",
+     .arguments = "arguments"},
+    {.sign = "<|tool_call|>",
+     .with = "<|/tool_call|>",
+     .shape = CALL_JSON,
+     .open = "<|tool_call|>",
+     .close = "<|/tool_call|>",
+     .arguments = "arguments",
+     .list = true},
+    {.sign = "<|tool_call|>",
+     .shape = CALL_JSON,
+     .open = "<|tool_call|>",
+     .arguments = "arguments",
+     .list = true},
+    {.sign = "\"parameters\"",
+     .with = "<|start_header_id|>",
+     .shape = CALL_JSON,
+     .open = "<|python_tag|>",
+     .arguments = "parameters",
+     .bare = true},
 };
 
 static bool has(const char *source, size_t length, const char *text) {
-    return memmem(source, length, text, strlen(text));
+    return !text || memmem(source, length, text, strlen(text));
 }
 
 const struct call_marks *call_marks_find(const char *source, size_t length) {
@@ -281,7 +341,7 @@ static bool read_json(struct chat_calls *c, struct reader *r) {
 static bool read_named(struct chat_calls *c, struct reader *r) {
     struct span name, id;
     skip_space(r);
-    if (*c->marks->lead && !take(r, c->marks->lead)) return false;
+    if (c->marks->lead && !take(r, c->marks->lead)) return false;
     if (!take_until(r, "[<{\n", &name) || !keep_name(c, name)) return false;
     if (r->text[r->at] == '{') return true;
     if (take(r, "[CALL_ID]") && !take_until(r, "[", &id)) return false;
@@ -721,9 +781,9 @@ static bool tail_step(struct chat_calls *c) {
         return drop(c, 1), true;
     }
     for (int i = 0; i < 2; i++) {
-        const int along = *over[i] ? goes_along(c->held, c->n_held, over[i]) : 0;
+        const int along = over[i] ? goes_along(c->held, c->n_held, over[i]) : 0;
         if (along > 0) return drop(c, strlen(over[i])), true;
-        const int head = *again[i] ? goes_along(c->held, c->n_held, again[i]) : 0;
+        const int head = again[i] ? goes_along(c->held, c->n_held, again[i]) : 0;
         may_be |= along < 0 || head < 0;
         if (head <= 0) continue;
         c->n_open = i == 0 ? strlen(m->open) : 0;

@@ -33,8 +33,8 @@ enum call_shape {
     CALL_PYTHON,   // [N(K=V, ...), ...] with values as Python writes them
     CALL_CHANNELS, // a message to=functions.N, which chat_reply.h splits
 };
-struct call_marks {          // texts that a family lacks are empty
-    const char *sign, *with; // a template with both texts uses the marks
+struct call_marks {          // texts that a family lacks are NULL
+    const char *sign, *with; // a template with these texts uses the marks
     enum call_shape shape;
     const char *open;      // before calls
     const char *lead;      // CALL_NAMED: before each name, after open
