@@ -36,12 +36,22 @@ static void add_schema(struct writer *w, const json_t *root, const json_t *node)
 
 // ---- Calls with arguments in JSON ---------------------------------------------------------------
 
+// Writes a key of an object and the colon behind it.
+static void add_member(struct writer *w, const char *key) {
+    schema_text_add(&w->out, "\"\\\"%s\\\"\" space \":\" space ", key);
+}
+
 static void add_object(struct writer *w, size_t i) {
     const struct chat_tools *tools = w->style->tools;
-    schema_text_add(&w->out, "tandem-tool-%zu ::= \"{\" space \"\\\"name\\\"\" space \":\" space ",
-                    i);
-    schema_text_add(&w->out, "\"\\\"%s\\\"\" space \",\" space \"\\\"%s\\\"\" space \":\" space ",
-                    chat_tools_name(tools, i), w->marks->arguments);
+    const struct call_marks *m = w->marks;
+    schema_text_add(&w->out, "tandem-tool-%zu ::= \"{\" space ", i);
+    if (m->id) {
+        add_member(w, m->id);
+        add(w, "\"\\\"\" [0-9]+ \"\\\"\" space \",\" space ");
+    }
+    add_member(w, m->name ? m->name : "name");
+    schema_text_add(&w->out, "\"\\\"%s\\\"\" space \",\" space ", chat_tools_name(tools, i));
+    add_member(w, m->arguments);
     add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
     add(w, "space \"}\"\n");
 }

@@ -74,6 +74,14 @@ static const struct call_marks MARKS[] = {
      .between = "<|tool_call_argument_begin|>",
      .end = "<|tool_call_end|>",
      .close = "<|tool_calls_section_end|>"},
+    {.sign = "<|START_ACTION|>",
+     .shape = CALL_JSON,
+     .open = "<|START_ACTION|>",
+     .close = "<|END_ACTION|>",
+     .id = "tool_call_id",
+     .name = "tool_name",
+     .arguments = "parameters",
+     .list = true},
     {.sign = "<TOOLCALL>",
      .shape = CALL_JSON,
      .open = "<TOOLCALL>",
@@ -302,7 +310,8 @@ static bool take_value(struct chat_calls *c, struct reader *r, struct span key, 
         return true;
     }
     if (!take_string(r, &text)) return false;
-    if (same(key, "name") || same(key, "function")) *named = keep_name(c, text);
+    if (same(key, "function") || same(key, c->marks->name ? c->marks->name : "name"))
+        *named = keep_name(c, text);
     skip_space(r);
     return take(r, ",") || !r->more;
 }

@@ -41,6 +41,8 @@ struct call_marks {          // texts that a family lacks are NULL
     const char *between;   // CALL_NAMED: between a name and its arguments
     const char *end;       // after each call
     const char *close;     // after all calls
+    const char *id;        // CALL_JSON: the key of a number that comes first, written as a string
+    const char *name;      // CALL_JSON: the key of the name, where it is not "name"
     const char *arguments; // CALL_JSON: the key of the arguments
     bool list;             // CALL_JSON, CALL_PYTHON: the calls are a list
     bool bare;             // CALL_JSON: an answer that begins with { is a call too

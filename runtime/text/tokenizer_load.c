@@ -155,6 +155,8 @@ static void show_marks(struct tokenizer *t) {
         "<|END_THINKING|>",
         "<|START_RESPONSE|>",
         "<|END_RESPONSE|>",
+        "<|START_TEXT|>",
+        "<|END_TEXT|>",
         "<|START_ACTION|>",
         "<|END_ACTION|>",
         "<|inner_prefix|>",

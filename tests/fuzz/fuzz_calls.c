@@ -22,6 +22,7 @@ static const char *const SOURCES[] = {"<|tool_call><|channel>",
                                       "\"parameters\"<|start_header_id|>",
                                       "<|tool_call_begin|>",
                                       "<|tool_call_start|></think>",
+                                      "<|START_ACTION|><|START_THINKING|>",
                                       "<\xef\xbd\x9ctool\xe2\x96\x81"
                                       "call\xe2\x96\x81"
                                       "begin\xef\xbd\x9c>```json"};

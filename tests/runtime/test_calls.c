@@ -70,6 +70,7 @@ static void check_case(const struct reply_case *c, const struct chat_tools *tool
 #define CODER   "<tool_call>\n<function="
 #define GLM     "<tool_call><arg_key>"
 #define LFM     "<|tool_call_start|></think>"
+#define COHERE  "<|START_ACTION|><|START_THINKING|>"
 #define HARMONY "<|start|><|channel|><|message|>"
 
 static const struct reply_case CASES[] = {
@@ -109,6 +110,17 @@ static const struct reply_case CASES[] = {
      "Yes.@a {\"x\": 1}@b {}"},
     {"<TOOLCALL>", "<TOOLCALL>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}]</TOOLCALL>",
      "@a {\"x\": 1}"},
+    {COHERE,
+     "<|START_THINKING|>a<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+     "\"tool_name\": \"a\", \"parameters\": {\"x\": {\"y\": \"]<|END_ACTION|>\\\"}\"}}},\n    "
+     "{\"tool_call_id\": \"1\", \"tool_name\": \"b\", \"parameters\": {}}\n]<|END_ACTION|>",
+     "~a@a {\"x\": {\"y\": \"]<|END_ACTION|>\\\"}\"}}@b {}"},
+    {COHERE,
+     "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"a\", \"parameters\": {\"x\"",
+     "@a {\"x\""},
+    {COHERE, "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_na",
+     "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_na"},
+    {COHERE, "<|START_RESPONSE|>[{\"tool_name\": 1}]<|END_RESPONSE|>", "[{\"tool_name\": 1}]"},
     // The object alone.
     {LLAMA, "{\"name\": \"a\", \"parameters\": {\"x\": \"y\"}}", "@a {\"x\": \"y\"}"},
     {LLAMA, " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",

@@ -617,6 +617,9 @@ static void check_reply(void **state) {
          "<|START_RESPONSE|>b < c<|END_RESPONSE|>", "b < c"},
         {"<|START_THINKING|>", "", "b<|END_RESPONSE|>", "b<|END_RESPONSE|>"},
         {"<|START_THINKING|>", "", "<|START_RESPONSE|>b<|END_RES", "b<|END_RES"},
+        // Mixtures of Cohere.
+        {"<|START_TEXT|><|START_THINKING|>", "<|START_THINKING|>",
+         "a<|END_THINKING|><|START_TEXT|>b<|END_TEXT|>", "(a)b"},
         {"<|inner_prefix|>", "", "<|inner_prefix|>a<|inner_suffix|>b", "(a)b"},
         // Apriel.
         {"[BEGIN FINAL RESPONSE]", "Here are my reasoning steps:\n",

@@ -211,9 +211,19 @@ static void calls_in_lists_are_valid(void **state) {
         {"<think>a</think>\n<tool_calls>[{\"name\": \"stop\", \"arguments\": {}}]</tool_calls>", 2},
         {"<tool_calls>{", 0},
         {"<tool_calls>[{\"name\": \"got", 0}};
+    static const struct allowed cohere[] = {
+        {"<|START_THINKING|>a<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
+         "\"tool_name\": \"stop\", \"parameters\": {}},\n    {\"tool_call_id\": \"1\", "
+         "\"tool_name\": "
+         "\"get\", \"parameters\": {\"city\": \"Ulm\"}}\n]<|END_ACTION|>",
+         2},
+        {"<|START_RESPONSE|>any<|END_RESPONSE|>", 2},
+        {"<|START_ACTION|>[{\"tool_name", 0},
+        {"<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"got", 0}};
     (void)state;
     CHECK("[TOOL_CALLS]", TOOLS, {.must_call = false}, list);
     CHECK("<tool_calls><answer>", TOOLS, {.must_call = false}, hunyuan);
+    CHECK("<|START_ACTION|><|START_THINKING|>", TOOLS, {.must_call = false}, cohere);
 }
 
 static void calls_of_python_are_valid(void **state) {

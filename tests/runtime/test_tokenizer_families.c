@@ -116,6 +116,8 @@ static void check_marks(void **state) {
         "<|END_THINKING|>",
         "<|START_RESPONSE|>",
         "<|END_RESPONSE|>",
+        "<|START_TEXT|>",
+        "<|END_TEXT|>",
         "<|START_ACTION|>",
         "<|END_ACTION|>",
         "<|inner_prefix|>",
