@@ -56,6 +56,14 @@ static void add_object(struct writer *w, size_t i) {
     add(w, "space \"}\"\n");
 }
 
+static void add_keyed(struct writer *w, size_t i) {
+    schema_text_add(&w->out, "tandem-tool-%zu ::= \"{\" space ", i);
+    add_member(w, chat_tools_name(w->style->tools, i));
+    add_schema(w, chat_tools_parameters(w->style->tools, i),
+               chat_tools_parameters(w->style->tools, i));
+    add(w, "space \"}\"\n");
+}
+
 static void add_named(struct writer *w, size_t i) {
     const struct chat_tools *tools = w->style->tools;
     schema_text_add(&w->out, "tandem-tool-%zu ::= ", i);
@@ -214,7 +222,7 @@ static void add_tools(struct writer *w) {
     static void (*const adders[])(struct writer *, size_t) = {
         [CALL_JSON] = add_object,   [CALL_NAMED] = add_named,   [CALL_TAGS] = add_listed,
         [CALL_PAIRS] = add_listed,  [CALL_QUOTED] = add_listed, [CALL_CHANNELS] = add_message,
-        [CALL_PYTHON] = add_listed,
+        [CALL_PYTHON] = add_listed, [CALL_KEYED] = add_keyed,
     };
     const size_t n = chat_tools_count(w->style->tools);
     for (size_t i = 0; i < n; i++) adders[w->marks->shape](w, i);
@@ -242,7 +250,7 @@ static void add_tools(struct writer *w) {
         grammar_add_until(&w->out, "tandem-value", "\n</parameter>\n", "", false);
 }
 
-// Writes what follows the mark before calls. Behind them text may come, or more.
+// Writes what follows the mark before calls. Behind them text may come, or more, in most families.
 static void add_calls(struct writer *w) {
     const struct call_marks *m = w->marks;
     add(w, "tandem-calls ::= ");
@@ -257,7 +265,9 @@ static void add_calls(struct writer *w) {
     add_literal(w, m->close);
     add(w, "tandem-more\n");
     add(w, "tandem-more ::= ");
-    if (w->must_call) {
+    if (m->last) {
+        add(w, "space\n");
+    } else if (w->must_call) {
         add(w, "space (");
         add_literal(w, m->open);
         add(w, "tandem-calls)?\n");

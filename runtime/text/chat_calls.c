@@ -82,6 +82,12 @@ static const struct call_marks MARKS[] = {
      .name = "tool_name",
      .arguments = "parameters",
      .list = true},
+    {.sign = "<|tools_prefix|>",
+     .shape = CALL_KEYED,
+     .open = "<|tools_prefix|>",
+     .close = "<|tools_suffix|>",
+     .list = true,
+     .last = true},
     {.sign = "<TOOLCALL>",
      .shape = CALL_JSON,
      .open = "<TOOLCALL>",
@@ -347,6 +353,20 @@ static bool read_json(struct chat_calls *c, struct reader *r) {
     }
 }
 
+static bool read_keyed(struct chat_calls *c, struct reader *r) {
+    struct span name;
+    c->outer = 1;
+    skip_space(r);
+    if (take(r, "[")) skip_space(r);
+    if (!take(r, "{")) return false;
+    skip_space(r);
+    if (!take_string(r, &name) || !keep_name(c, name)) return false;
+    skip_space(r);
+    if (!take(r, ":")) return false;
+    skip_space(r);
+    return r->at < r->length || (r->more = true, false);
+}
+
 static bool read_named(struct chat_calls *c, struct reader *r) {
     struct span name, id;
     skip_space(r);
@@ -385,10 +405,12 @@ static bool head_step(struct chat_calls *c) {
     static bool (*const readers[])(struct chat_calls *, struct reader *) = {
         [CALL_JSON] = read_json,   [CALL_NAMED] = read_named,   [CALL_TAGS] = read_tags,
         [CALL_PAIRS] = read_pairs, [CALL_QUOTED] = read_quoted, [CALL_PYTHON] = read_python,
+        [CALL_KEYED] = read_keyed,
     };
     static const enum call_state next[] = {
-        [CALL_JSON] = CALLS_BEGIN, [CALL_NAMED] = CALLS_BEGIN,   [CALL_TAGS] = CALLS_KEY,
-        [CALL_PAIRS] = CALLS_KEY,  [CALL_QUOTED] = CALLS_QUOTED, [CALL_PYTHON] = CALLS_PYTHON,
+        [CALL_JSON] = CALLS_BEGIN,  [CALL_NAMED] = CALLS_BEGIN,   [CALL_TAGS] = CALLS_KEY,
+        [CALL_PAIRS] = CALLS_KEY,   [CALL_QUOTED] = CALLS_QUOTED, [CALL_PYTHON] = CALLS_PYTHON,
+        [CALL_KEYED] = CALLS_BEGIN,
     };
     struct reader r = {.text = c->held + c->n_open, .length = c->n_held - c->n_open};
     if (!readers[c->marks->shape](c, &r)) {
@@ -407,8 +429,13 @@ static bool head_step(struct chat_calls *c) {
 
 // ---- Arguments in JSON --------------------------------------------------------------------------
 
+// True if an object of JSON describes a call.
+static bool is_object(const struct call_marks *m) {
+    return m->shape == CALL_JSON || m->shape == CALL_KEYED;
+}
+
 static enum call_state after_arguments(const struct chat_calls *c) {
-    return c->marks->shape == CALL_JSON ? CALLS_REST : CALLS_TAIL;
+    return is_object(c->marks) ? CALLS_REST : CALLS_TAIL;
 }
 
 static bool begin_step(struct chat_calls *c) {
@@ -417,7 +444,7 @@ static bool begin_step(struct chat_calls *c) {
     if (b == '{') {
         enter(c, CALLS_JSON);
         c->depth = 0;
-    } else if (b == '"' && c->marks->shape == CALL_JSON) {
+    } else if (b == '"' && is_object(c->marks)) {
         enter(c, CALLS_STRING);
         drop(c, 1);
     } else {
@@ -801,7 +828,7 @@ static bool tail_step(struct chat_calls *c) {
     }
     if (may_be) return false;
     c->n_open = 0;
-    const bool object = m->shape == CALL_JSON && (m->list || m->bare) && b == '{';
+    const bool object = is_object(m) && (m->list || m->bare) && b == '{';
     enter(c, object || (m->shape == CALL_PYTHON && c->word) ? CALLS_HEAD : CALLS_TEXT);
     return true;
 }

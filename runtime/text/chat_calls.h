@@ -26,6 +26,7 @@ typedef void (*chat_part_fn)(void *context, enum chat_part part, const char *tex
 
 enum call_shape {
     CALL_JSON,     // {"name": N, "arguments": {...}}, or a list of these
+    CALL_KEYED,    // [{N: {...}}, ...]
     CALL_NAMED,    // N, a mark, {...}
     CALL_TAGS,     // <function=N> <parameter=K> V </parameter> </function>
     CALL_PAIRS,    // N <arg_key>K</arg_key> <arg_value>V</arg_value>
@@ -44,8 +45,9 @@ struct call_marks {          // texts that a family lacks are NULL
     const char *id;        // CALL_JSON: the key of a number that comes first, written as a string
     const char *name;      // CALL_JSON: the key of the name, where it is not "name"
     const char *arguments; // CALL_JSON: the key of the arguments
-    bool list;             // CALL_JSON, CALL_PYTHON: the calls are a list
+    bool list;             // CALL_JSON, CALL_KEYED, CALL_PYTHON: the calls are a list
     bool bare;             // CALL_JSON: an answer that begins with { is a call too
+    bool last;             // the reply ends behind the calls
 };
 // The marks that a template uses; NULL: none that is known.
 const struct call_marks *call_marks_find(const char *source, size_t length);

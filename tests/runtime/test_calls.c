@@ -71,6 +71,7 @@ static void check_case(const struct reply_case *c, const struct chat_tools *tool
 #define GLM     "<tool_call><arg_key>"
 #define LFM     "<|tool_call_start|></think>"
 #define COHERE  "<|START_ACTION|><|START_THINKING|>"
+#define APERTUS "<|tools_prefix|><|inner_prefix|>"
 #define HARMONY "<|start|><|channel|><|message|>"
 
 static const struct reply_case CASES[] = {
@@ -121,6 +122,15 @@ static const struct reply_case CASES[] = {
     {COHERE, "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_na",
      "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_na"},
     {COHERE, "<|START_RESPONSE|>[{\"tool_name\": 1}]<|END_RESPONSE|>", "[{\"tool_name\": 1}]"},
+    // The name as the key of the arguments.
+    {APERTUS,
+     "<|inner_prefix|>a<|inner_suffix|>I look.<|tools_prefix|>[{\"a\": {\"x\": [{\"y\": "
+     "\"\\\"}]<|tools_suffix|>\"}]}}, {\"b\": {}}]<|tools_suffix|>",
+     "~aI look.@a {\"x\": [{\"y\": \"\\\"}]<|tools_suffix|>\"}]}@b {}"},
+    {APERTUS, "<|tools_prefix|> [ { \"a\" : {\"x\": 1} } ] <|tools_suffix|>b", "@a {\"x\": 1}b"},
+    {APERTUS, "<|tools_prefix|>[{\"a\": {\"x\": \"y", "@a {\"x\": \"y"},
+    {APERTUS, "<|tools_prefix|>[{\"a\":", "<|tools_prefix|>[{\"a\":"},
+    {APERTUS, "[{\"a\": {}}]", "[{\"a\": {}}]"},
     // The object alone.
     {LLAMA, "{\"name\": \"a\", \"parameters\": {\"x\": \"y\"}}", "@a {\"x\": \"y\"}"},
     {LLAMA, " {\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}",
@@ -351,6 +361,7 @@ static void check_templates(void **state) {
         {"mistralai-Mistral-Nemo-Instruct-2407", "[TOOL_CALLS][{\"name\": \"get_weather\""},
         {"deepseek-ai-DeepSeek-V3.1", "get_weather" DEEP "sep" BAR ">{\"city\": \"Ulm\"}"},
         {"openai-gpt-oss-120b", "to=functions.get_weather"},
+        {"Apertus-8B-Instruct", "<|tools_prefix|>[{\"get_weather\": {\"city\": \"Ulm\"}}]"},
     };
     struct chat_tools tools;
     (void)state;

@@ -220,10 +220,16 @@ static void calls_in_lists_are_valid(void **state) {
         {"<|START_RESPONSE|>any<|END_RESPONSE|>", 2},
         {"<|START_ACTION|>[{\"tool_name", 0},
         {"<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"got", 0}};
+    static const struct allowed apertus[] = {
+        {"a<|tools_prefix|>[{\"stop\": {}}, {\"get\": {\"city\": \"Ulm\"}}]<|tools_suffix|>", 2},
+        {"<|tools_prefix|>[{\"stop\": {}}]<|tools_suffix|>[", 0},
+        {"<|tools_prefix|>[{\"got", 0},
+        {"<|tools_prefix|>[{\"get\": {\"days", 0}};
     (void)state;
     CHECK("[TOOL_CALLS]", TOOLS, {.must_call = false}, list);
     CHECK("<tool_calls><answer>", TOOLS, {.must_call = false}, hunyuan);
     CHECK("<|START_ACTION|><|START_THINKING|>", TOOLS, {.must_call = false}, cohere);
+    CHECK("<|tools_prefix|>", TOOLS, {.must_call = false}, apertus);
 }
 
 static void calls_of_python_are_valid(void **state) {
