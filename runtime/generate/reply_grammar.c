@@ -125,14 +125,21 @@ static void add_python_argument(struct writer *w, const json_t *root, const json
     }
 }
 
+// Writes the mark behind an argument into out.
+enum { AFTER_BYTES = 64 };
+static const char *mark_after(const struct call_marks *m, char out[AFTER_BYTES]) {
+    if (m->shape == CALL_QUOTED) return "<|\"|>";
+    if (m->shape == CALL_PAIRS) return "</arg_value>";
+    snprintf(out, AFTER_BYTES, "%s%s", m->tags->lines ? "\n" : "", m->tags->argument_end);
+    return out;
+}
+
 // A string stands as it is, up to the mark behind it; else the schema decides.
 static void add_argument(struct writer *w, const json_t *root, const json_t *node) {
     const char *type = json_string_value(json_object_get(node, "type"));
     const json_t *choices = json_object_get(node, "enum"), *choice;
     const bool quoted = w->marks->shape == CALL_QUOTED;
-    const char *after = quoted                          ? "<|\"|>"
-                        : w->marks->shape == CALL_PAIRS ? "</arg_value>"
-                                                        : "\n</parameter>\n";
+    char after[AFTER_BYTES];
     size_t i;
     if (w->marks->shape == CALL_PYTHON) {
         add_python_argument(w, root, node);
@@ -149,7 +156,7 @@ static void add_argument(struct writer *w, const json_t *root, const json_t *nod
             add_literal(w, json_is_string(choice) ? json_string_value(choice) : "");
         }
         add(w, ") ");
-        add_literal(w, after);
+        add_literal(w, mark_after(w->marks, after));
         return;
     }
     const bool nested = !type || strcmp(type, "object") == 0 || strcmp(type, "array") == 0;
@@ -157,34 +164,49 @@ static void add_argument(struct writer *w, const json_t *root, const json_t *nod
         add(w, "tandem-quoted ");
     else
         add_schema(w, root, node);
-    if (!quoted) add_literal(w, after);
+    if (!quoted) add_literal(w, mark_after(w->marks, after));
 }
 
-static void add_key(struct writer *w, const char *name) {
-    const enum call_shape shape = w->marks->shape;
-    add_literal(w, shape == CALL_TAGS ? "<parameter=" : shape == CALL_PAIRS ? "<arg_key>" : "");
+static void add_tag_of_key(struct writer *w, const char *name, const json_t *node) {
+    const struct call_tags *tags = w->marks->tags;
+    const char *type = json_string_value(json_object_get(node, "type"));
+    add_literal(w, tags->argument);
     add_literal(w, name);
-    if (shape == CALL_QUOTED || shape == CALL_PYTHON)
-        add_literal(w, shape == CALL_QUOTED ? ":" : "=");
-    else
-        add_literal(w, shape == CALL_TAGS ? ">\n" : "</arg_key>\n<arg_value>");
+    add_literal(w, tags->quote);
+    if (tags->types)
+        add_literal(w,
+                    type && strcmp(type, "string") == 0 ? " string=\"true\"" : " string=\"false\"");
+    add_literal(w, tags->lines ? ">\n" : ">");
+}
+
+static void add_key(struct writer *w, const char *name, const json_t *node) {
+    const enum call_shape shape = w->marks->shape;
+    if (shape == CALL_TAGS) {
+        add_tag_of_key(w, name, node);
+        return;
+    }
+    add_literal(w, shape == CALL_PAIRS ? "<arg_key>" : NULL);
+    add_literal(w, name);
+    add_literal(w, shape == CALL_QUOTED   ? ":"
+                   : shape == CALL_PYTHON ? "="
+                                          : "</arg_key>\n<arg_value>");
 }
 
 // Rules for the arguments from k on; rule 1 of each stands where others came before.
 static void add_arguments(struct writer *w, size_t i) {
     const json_t *root = chat_tools_parameters(w->style->tools, i);
     json_t *properties = json_object_get(root, "properties"), *node;
-    const bool pairs = w->marks->shape == CALL_PAIRS;
-    const char *between = w->marks->shape == CALL_QUOTED   ? "\",\" "
-                          : w->marks->shape == CALL_PYTHON ? "\",\" \" \"? "
-                                                           : "";
+    const enum call_shape shape = w->marks->shape;
+    const char *between = shape == CALL_QUOTED   ? "\",\" "
+                          : shape == CALL_PYTHON ? "\",\" \" \"? "
+                                                 : "";
     const char *name;
     int k = 0;
     json_object_foreach(properties, name, node) {
         schema_text_add(&w->out, "tandem-one-%zu-%d ::= ", i, k);
-        add_key(w, name);
+        add_key(w, name, node);
         add_argument(w, root, node);
-        add(w, pairs ? "space\n" : "\n");
+        add(w, shape == CALL_PAIRS ? "space\n" : shape == CALL_TAGS ? "\"\\n\"\n" : "\n");
         for (int came = 0; came < 2; came++) {
             schema_text_add(&w->out, "tandem-rest-%zu-%d-%d ::= %standem-one-%zu-%d ", i, k, came,
                             came ? between : "", i, k);
@@ -199,20 +221,28 @@ static void add_arguments(struct writer *w, size_t i) {
         schema_text_add(&w->out, "tandem-rest-%zu-%d-%d ::= \"\"\n", i, k, came);
 }
 
+// Writes what comes before the arguments of a call.
+static void add_head(struct writer *w, const char *name) {
+    const struct call_marks *m = w->marks;
+    add_literal(w, m->shape == CALL_QUOTED ? "call:" : m->tags ? m->tags->call : NULL);
+    add_literal(w, name);
+    add_literal(w, m->tags ? m->tags->quote : NULL);
+    add_literal(w, m->shape == CALL_QUOTED   ? "{"
+                   : m->shape == CALL_PYTHON ? "("
+                   : m->shape == CALL_PAIRS  ? "\n"
+                                             : ">\n");
+}
+
 static void add_listed(struct writer *w, size_t i) {
-    static const char *const heads[] = {[CALL_TAGS] = "<function=%s>\n",
-                                        [CALL_PAIRS] = "%s\n",
-                                        [CALL_QUOTED] = "call:%s{",
-                                        [CALL_PYTHON] = "%s("};
-    static const char *const tails[] = {
-        [CALL_TAGS] = "</function>", [CALL_PAIRS] = "", [CALL_QUOTED] = "}", [CALL_PYTHON] = ")"};
-    char head[CHAT_TOOL_NAME_BYTES + 16];
-    snprintf(head, sizeof head, heads[w->marks->shape], chat_tools_name(w->style->tools, i));
+    const struct call_marks *m = w->marks;
     add_arguments(w, i);
     schema_text_add(&w->out, "tandem-tool-%zu ::= ", i);
-    add_literal(w, head);
+    add_head(w, chat_tools_name(w->style->tools, i));
     schema_text_add(&w->out, "tandem-rest-%zu-0-0 ", i);
-    add_literal(w, tails[w->marks->shape]);
+    add_literal(w, m->shape == CALL_QUOTED   ? "}"
+                   : m->shape == CALL_PYTHON ? ")"
+                   : m->tags                 ? m->tags->call_end
+                                             : NULL);
     add(w, "\n");
 }
 
@@ -225,6 +255,7 @@ static void add_tools(struct writer *w) {
         [CALL_PYTHON] = add_listed, [CALL_KEYED] = add_keyed,
     };
     const size_t n = chat_tools_count(w->style->tools);
+    char after[AFTER_BYTES];
     for (size_t i = 0; i < n; i++) adders[w->marks->shape](w, i);
     add(w, "tandem-tool ::= ");
     for (size_t i = 0; i < n; i++) schema_text_add(&w->out, "%standem-tool-%zu", i ? " | " : "", i);
@@ -247,7 +278,7 @@ static void add_tools(struct writer *w) {
     } else if (w->marks->shape == CALL_PAIRS)
         grammar_add_until(&w->out, "tandem-value", "</arg_value>", "", false);
     else if (w->marks->shape == CALL_TAGS)
-        grammar_add_until(&w->out, "tandem-value", "\n</parameter>\n", "", false);
+        grammar_add_until(&w->out, "tandem-value", mark_after(w->marks, after), "", false);
 }
 
 // Writes what follows the mark before calls. Behind them text may come, or more, in most families.
@@ -257,7 +288,8 @@ static void add_calls(struct writer *w) {
     if (m->list)
         add(w, "space \"[\" space tandem-tool space (\",\" space tandem-tool space)* \"]\" ");
     else if (m->lead)
-        add(w, "tandem-tool (\"\\n\"? tandem-tool)* ");
+        add(w, m->tags ? "space tandem-tool (space tandem-tool)* space "
+                       : "tandem-tool (\"\\n\"? tandem-tool)* ");
     else
         add(w, m->shape == CALL_JSON || m->shape == CALL_TAGS ? "space tandem-tool space "
                                                               : "tandem-tool ");

@@ -10,6 +10,21 @@ enum { SCHEMA_DEPTH_MOST = 4 };
 #define LOW  "\xe2\x96\x81"
 #define DEEP "<" BAR "tool" LOW
 
+// The mark that DeepSeek writes in its tags.
+#define DSML BAR "DSML" BAR
+
+static const struct call_tags FUNCTION = {
+    "<function=", "</function>", "<parameter=", "</parameter>", "", true, false};
+static const struct call_tags INVOKE = {
+    "<invoke name=\"", "</invoke>", "<parameter name=\"", "</parameter>", "\"", false, false};
+static const struct call_tags DSML_INVOKE = {"<" DSML "invoke name=\"",
+                                             "</" DSML "invoke>",
+                                             "<" DSML "parameter name=\"",
+                                             "</" DSML "parameter>",
+                                             "\"",
+                                             false,
+                                             true};
+
 // The first row whose two texts a template has is used.
 static const struct call_marks MARKS[] = {
     {.sign = "<|tool_call>", .shape = CALL_QUOTED, .open = "<|tool_call>", .end = "<tool_call|>"},
@@ -35,13 +50,34 @@ static const struct call_marks MARKS[] = {
     {.sign = "<function=",
      .with = "<seed:tool_call>",
      .shape = CALL_TAGS,
+     .tags = &FUNCTION,
      .open = "<seed:tool_call>",
      .end = "</seed:tool_call>"},
     {.sign = "<function=",
      .with = "<tool_call>",
      .shape = CALL_TAGS,
+     .tags = &FUNCTION,
      .open = "<tool_call>",
      .end = "</tool_call>"},
+    {.sign = "<minimax:tool_call>",
+     .shape = CALL_TAGS,
+     .tags = &INVOKE,
+     .open = "<minimax:tool_call>",
+     .lead = "<invoke ",
+     .close = "</minimax:tool_call>"},
+    {.sign = DSML,
+     .with = "function_calls>",
+     .shape = CALL_TAGS,
+     .tags = &DSML_INVOKE,
+     .open = "<" DSML "function_calls>",
+     .lead = "<" DSML "invoke ",
+     .close = "</" DSML "function_calls>"},
+    {.sign = DSML,
+     .shape = CALL_TAGS,
+     .tags = &DSML_INVOKE,
+     .open = "<" DSML "tool_calls>",
+     .lead = "<" DSML "invoke ",
+     .close = "</" DSML "tool_calls>"},
     {.sign = DEEP "call" LOW "begin" BAR ">",
      .with = "```json",
      .shape = CALL_NAMED,
@@ -377,10 +413,20 @@ static bool read_named(struct chat_calls *c, struct reader *r) {
     return take(r, c->marks->between);
 }
 
-static bool read_tags(struct chat_calls *c, struct reader *r) {
-    struct span name;
+// Takes a tag that gives a name, and perhaps attributes.
+static bool take_tag(struct reader *r, const struct call_tags *tags, const char *tag,
+                     struct span *name, struct span *attributes) {
+    *attributes = (struct span){"", 0};
     skip_space(r);
-    return take(r, "<function=") && take_until(r, ">", &name) && keep_name(c, name) && take(r, ">");
+    if (!take(r, tag) || !take_until(r, *tags->quote ? tags->quote : ">", name)) return false;
+    if (*tags->quote && (!take(r, tags->quote) || !take_until(r, ">", attributes))) return false;
+    return take(r, ">");
+}
+
+static bool read_tags(struct chat_calls *c, struct reader *r) {
+    struct span name, attributes;
+    return take_tag(r, c->marks->tags, c->marks->tags->call, &name, &attributes) &&
+           keep_name(c, name);
 }
 
 static bool read_pairs(struct chat_calls *c, struct reader *r) {
@@ -560,24 +606,34 @@ static unsigned kinds_of(const json_t *schema, int depth) {
     return all;
 }
 
-static bool read_key(struct chat_calls *c, struct reader *r) {
-    const bool pairs = c->marks->shape == CALL_PAIRS;
-    struct span key;
-    skip_space(r);
-    if (!take(r, pairs ? "<arg_key>" : "<parameter=") || !take_until(r, pairs ? "<" : ">", &key))
-        return false;
+static bool keep_key(struct chat_calls *c, struct span key) {
     if (key.length == 0 || key.length > CHAT_TOOL_NAME_BYTES) return false;
-    if (!take(r, pairs ? "</arg_key>" : ">")) return false;
-    skip_space(r);
-    if (pairs && !take(r, "<arg_value>")) return false;
     memcpy(c->key, key.text, key.length);
     c->key[key.length] = 0;
     return true;
 }
 
+// Sets is_text if the key says itself that its value is a string.
+static bool read_key(struct chat_calls *c, struct reader *r) {
+    static const char is_text[] = "string=\"true\"";
+    const struct call_tags *tags = c->marks->tags;
+    struct span key, attributes;
+    c->is_text = false;
+    if (tags) {
+        if (!take_tag(r, tags, tags->argument, &key, &attributes) || !keep_key(c, key))
+            return false;
+        c->is_text = memmem(attributes.text, attributes.length, is_text, strlen(is_text));
+        return true;
+    }
+    skip_space(r);
+    if (!take(r, "<arg_key>") || !take_until(r, "<", &key) || !keep_key(c, key)) return false;
+    if (!take(r, "</arg_key>")) return false;
+    skip_space(r);
+    return take(r, "<arg_value>");
+}
+
 static bool key_step(struct chat_calls *c) {
     struct reader r = {.text = c->held, .length = c->n_held};
-    const bool pairs = c->marks->shape == CALL_PAIRS;
     if (read_key(c, &r)) {
         drop(c, r.at);
         enter(c, CALLS_VALUE);
@@ -585,14 +641,14 @@ static bool key_step(struct chat_calls *c) {
         emit_string(c, c->key, strlen(c->key));
         emit_arguments(c, ": ");
         const json_t *schema = chat_tools_argument(c->tools, c->name, c->key);
-        c->is_text = is_string(schema);
+        c->is_text |= is_string(schema);
         c->kinds = kinds_of(schema, SCHEMA_DEPTH_MOST);
         if (c->is_text) emit_arguments(c, "\"");
         return true;
     }
     struct reader end = {.text = c->held, .length = c->n_held};
     skip_space(&end);
-    const bool ends = take(&end, pairs ? c->marks->end : "</function>");
+    const bool ends = take(&end, c->marks->tags ? c->marks->tags->call_end : c->marks->end);
     if (!ends && (r.more || end.more) && c->n_held < CALLS_HELD_BYTES) return false;
     if (ends) drop(c, end.at);
     emit_arguments(c, "}");
@@ -644,23 +700,31 @@ static void add_to_value(struct chat_calls *c, char b) {
     }
 }
 
-// A value of tags has a newline before it and behind it, which do not belong to it.
+// Whether the end of a value comes, as goes_along says it; *length is that of the end.
+static int ends_value(const struct chat_calls *c, size_t *length) {
+    const struct call_tags *tags = c->marks->tags;
+    const char *end = tags ? tags->argument_end : "</arg_value>";
+    const size_t newline = tags && tags->lines && c->held[0] == '\n';
+    *length = newline + strlen(end);
+    return goes_along(c->held + newline, c->n_held - newline, end);
+}
+
+// A value on lines of its own has a newline before it and behind it, which do not belong to it.
 static bool value_step(struct chat_calls *c) {
-    const bool pairs = c->marks->shape == CALL_PAIRS;
-    const char *end = pairs ? "</arg_value>" : "\n</parameter>";
-    const size_t skipped = pairs || c->held[0] == '\n' ? 0 : 1;
-    if (!pairs && !c->word && c->held[0] == '\n') {
+    const struct call_tags *tags = c->marks->tags;
+    size_t length;
+    if (tags && tags->lines && !c->word && c->held[0] == '\n') {
         c->word = true;
         return drop(c, 1), true;
     }
     c->word = true;
-    const int along = goes_along(c->held, c->n_held, end + skipped);
+    const int along = ends_value(c, &length);
     if (along < 0) return false;
     if (along == 0) {
         add_to_value(c, c->held[0]);
         return drop(c, 1), true;
     }
-    drop(c, strlen(end) - skipped);
+    drop(c, length);
     if (c->is_text)
         emit_arguments(c, "\"");
     else if (!c->in_string)

@@ -28,20 +28,28 @@ enum call_shape {
     CALL_JSON,     // {"name": N, "arguments": {...}}, or a list of these
     CALL_KEYED,    // [{N: {...}}, ...]
     CALL_NAMED,    // N, a mark, {...}
-    CALL_TAGS,     // <function=N> <parameter=K> V </parameter> </function>
+    CALL_TAGS,     // <function=N> <parameter=K> V </parameter> </function>, or other tags
     CALL_PAIRS,    // N <arg_key>K</arg_key> <arg_value>V</arg_value>
     CALL_QUOTED,   // call:N{K:<|"|>V<|"|>}
     CALL_PYTHON,   // [N(K=V, ...), ...] with values as Python writes them
     CALL_CHANNELS, // a message to=functions.N, which chat_reply.h splits
 };
+struct call_tags {
+    const char *call, *call_end; // before the name of a tool, and at the end of the call
+    const char *argument, *argument_end;
+    const char *quote; // behind a name, before other attributes and >
+    bool lines;        // values stand on lines of their own
+    bool types;        // an attribute says whether the value is a string
+};
 struct call_marks {          // texts that a family lacks are NULL
     const char *sign, *with; // a template with these texts uses the marks
     enum call_shape shape;
-    const char *open;      // before calls
-    const char *lead;      // CALL_NAMED: before each name, after open
-    const char *between;   // CALL_NAMED: between a name and its arguments
-    const char *end;       // after each call
-    const char *close;     // after all calls
+    const struct call_tags *tags; // CALL_TAGS
+    const char *open;             // before calls
+    const char *lead;             // CALL_NAMED, CALL_TAGS: before each of several calls, after open
+    const char *between;          // CALL_NAMED: between a name and its arguments
+    const char *end;              // after each call
+    const char *close;            // after all calls
     const char *id;        // CALL_JSON: the key of a number that comes first, written as a string
     const char *name;      // CALL_JSON: the key of the name, where it is not "name"
     const char *arguments; // CALL_JSON: the key of the arguments

@@ -24,6 +24,9 @@ static const char *const SOURCES[] = {"<|tool_call><|channel>",
                                       "<|tool_call_start|></think>",
                                       "<|START_ACTION|><|START_THINKING|>",
                                       "<|tools_prefix|><|inner_prefix|>",
+                                      "<minimax:tool_call></think>",
+                                      "\xef\xbd\x9c"
+                                      "DSML\xef\xbd\x9c",
                                       "<\xef\xbd\x9ctool\xe2\x96\x81"
                                       "call\xe2\x96\x81"
                                       "begin\xef\xbd\x9c>```json"};

@@ -13,6 +13,7 @@
 #define BAR  "\xef\xbd\x9c"
 #define LOW  "\xe2\x96\x81"
 #define DEEP "<" BAR "tool" LOW
+#define DSML BAR "DSML" BAR
 
 static const char TOOLS[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":"
@@ -72,6 +73,8 @@ static void check_case(const struct reply_case *c, const struct chat_tools *tool
 #define LFM     "<|tool_call_start|></think>"
 #define COHERE  "<|START_ACTION|><|START_THINKING|>"
 #define APERTUS "<|tools_prefix|><|inner_prefix|>"
+#define MINIMAX "<minimax:tool_call></think>"
+#define DEEP32  DSML "function_calls>"
 #define HARMONY "<|start|><|channel|><|message|>"
 
 static const struct reply_case CASES[] = {
@@ -196,6 +199,36 @@ static const struct reply_case CASES[] = {
      "</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
      "@get_weather {\"city\": \"Ulm\", \"days\": 2}"},
     {GLM, "<tool_call>stop</tool_call>", "@stop {}"},
+    {MINIMAX,
+     "<think>a</think>\nI look.\n<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter "
+     "name=\"city\">\n</invoke> \"Ulm\"</parameter>\n<parameter "
+     "name=\"days\">2</parameter>\n<parameter "
+     "name=\"any\">{\"a\": [\"<b>\", {}]}</parameter>\n</invoke>\n<invoke "
+     "name=\"stop\">\n</invoke>\n"
+     "</minimax:tool_call>\nb",
+     "~aI look.@get_weather {\"city\": \"\\n</invoke> \\\"Ulm\\\"\", \"days\": 2, \"any\": {\"a\": "
+     "[\"<b>\", {}]}}@stop {}b"},
+    {MINIMAX, "<minimax:tool_call>\n<invoke name=\"find\">\n<parameter name=\"zip\">01",
+     "@find {\"zip\": "},
+    {MINIMAX, "<minimax:tool_call>\n<invoke name=\"find",
+     "<minimax:tool_call>\n<invoke name=\"find"},
+    {MINIMAX, "<minimax:tool_call>no<invoke name=\"stop\">",
+     "<minimax:tool_call>no<invoke name=\"stop\">"},
+    {DEEP32,
+     "Yes.\n\n<" DSML "function_calls>\n<" DSML "invoke name=\"find\">\n<" DSML
+     "parameter name=\"zip\" string=\"true\">1</" DSML "parameter>\n<" DSML
+     "parameter name=\"n\" string=\"true\">7\n</" DSML "parameter>\n<" DSML
+     "parameter name=\"ref\" string=\"false\">[1, {\"a\": \"b\"}]</" DSML "parameter>\n</" DSML
+     "invoke>\n<" DSML "invoke name=\"stop\">\n</" DSML "invoke>\n</" DSML "function_calls>",
+     "Yes.@find {\"zip\": \"1\", \"n\": \"7\\n\", \"ref\": [1, {\"a\": \"b\"}]}@stop {}"},
+    {DEEP32,
+     "<" DSML "function_calls>\n<" DSML "invoke name=\"a\">\n<" DSML
+     "parameter name=\"x\" string=\"true\">y\"</" DSML "par",
+     "@a {\"x\": \"y\\\""},
+    {DSML,
+     "<" DSML "tool_calls>\n<" DSML "invoke name=\"stop\">\n</" DSML "invoke>\n</" DSML
+     "tool_calls>",
+     "@stop {}"},
     // Gemma's own notation.
     {"<|tool_call>",
      "<|tool_call>call:a{s:<|\"|>x \"{y}<|\"|>,n:-1.5,o:{k:[true,null],e:<|\"|><|\"|>}}"

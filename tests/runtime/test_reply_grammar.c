@@ -13,6 +13,10 @@
 #include <string.h>
 #include <cmocka.h>
 
+#define DSML       \
+    "\xef\xbd\x9c" \
+    "DSML\xef\xbd\x9c"
+
 static const char TOOLS[] =
     "[{\"name\":\"get\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"
     "\"string\"},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9},\"unit\":{\"type\":"
@@ -232,6 +236,32 @@ static void calls_in_lists_are_valid(void **state) {
     CHECK("<|tools_prefix|>", TOOLS, {.must_call = false}, apertus);
 }
 
+static void calls_in_tags_are_valid(void **state) {
+    static const struct allowed minimax[] = {
+        {"<think>a</think>\n\nb\n<minimax:tool_call>\n<invoke name=\"get\">\n<parameter "
+         "name=\"city\">\na\n</parameter>\n<parameter name=\"unit\">C</parameter>\n<parameter "
+         "name=\"deep\">[true]</parameter>\n</invoke>\n<invoke name=\"stop\">\n</invoke>\n"
+         "</minimax:tool_call>",
+         2},
+        {"<minimax:tool_call>\n<invoke name=\"get\">\n<parameter name=\"city\">a</parameter> ", 0},
+        {"<minimax:tool_call>\n<invoke name=\"get\">\n<parameter name=\"days", 0},
+        {"<minimax:tool_call>\n</minimax", 0},
+        {"<minimax:tool_call>\n<invoke name=\"got", 0}};
+    static const struct allowed deepseek[] = {
+        {"a\n\n<" DSML "function_calls>\n<" DSML "invoke name=\"get\">\n<" DSML
+         "parameter name=\"city\" string=\"true\">Ulm</" DSML "parameter>\n<" DSML
+         "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n</" DSML "invoke>\n<" DSML
+         "invoke name=\"stop\">\n</" DSML "invoke>\n</" DSML "function_calls>",
+         2},
+        {"<" DSML "function_calls>\n<" DSML "invoke name=\"get\">\n<" DSML
+         "parameter name=\"city\" string=\"f",
+         0},
+        {"<" DSML "function_calls>\n<" DSML "invoke name=\"got", 0}};
+    (void)state;
+    CHECK("<minimax:tool_call></think>", TOOLS, {.must_call = false}, minimax);
+    CHECK(DSML "function_calls>", TOOLS, {.must_call = false}, deepseek);
+}
+
 static void calls_of_python_are_valid(void **state) {
     static const struct allowed lfm[] = {
         {"a<|tool_call_start|>[get(city='Ul\\'m', days=3, unit=\"C\", deep=[True, {'a': None}]), "
@@ -313,6 +343,7 @@ int main(void) {
         cmocka_unit_test(answers_begin_behind_thoughts),
         cmocka_unit_test(calls_are_valid),
         cmocka_unit_test(calls_in_lists_are_valid),
+        cmocka_unit_test(calls_in_tags_are_valid),
         cmocka_unit_test(calls_of_python_are_valid),
         cmocka_unit_test(nothing_is_asked_for_nothing),
         cmocka_unit_test(openings_are_of_the_prompt),
