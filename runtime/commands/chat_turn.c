@@ -325,7 +325,8 @@ static enum status encode_thought_end(struct chat *chat, struct err *e) {
     char mark[CHAT_HELD_BYTES];
     chat->thought_end.count = 0;
     if (!marks || o->reasoning_budget <= 0) return OK;
-    (void)snprintf(mark, sizeof mark, marks->direct ? "%s" : "\n%s\n\n", marks->close);
+    (void)snprintf(mark, sizeof mark, marks->direct ? "%s%s" : "\n%s\n\n%s", marks->close,
+                   marks->head ? marks->head : "");
     if (tokenizer_encode(t, message, strlen(message), (struct tokenizer_flags){0},
                          &chat->thought_end, e))
         return e->status;

@@ -329,16 +329,19 @@ static void add_answer(struct writer *w) {
 // ---- Thoughts -----------------------------------------------------------------------------------
 
 static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
-    add(w, REPLY_ROOT " ::= ");
-    if (marks && marks->direct) add_literal(w, marks->direct);
-    add(w, "tandem-answer");
+    add(w, REPLY_ROOT " ::= tandem-part");
     if (marks) {
         add(w, " | [ \\t\\r\\n]* ");
         add_literal(w, marks->open);
-        add(w, "tandem-thought-0\ntandem-after ::= [ \\t\\r\\n]* tandem-answer");
+        add(w, "tandem-thought-0\ntandem-after ::= [ \\t\\r\\n]* ");
+        add_literal(w, marks->head);
+        add(w, "tandem-part");
     }
     add(w, "\n");
     if (marks) grammar_add_until(&w->out, "tandem-thought", marks->close, "tandem-after", false);
+    add(w, "tandem-part ::= ");
+    if (marks) add_literal(w, marks->direct);
+    add(w, "tandem-answer\n");
 }
 
 // Messages with channels: thoughts, then words to the person before a call, then the rest.

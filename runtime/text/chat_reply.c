@@ -17,9 +17,11 @@ static const struct chat_marks MARKS[] = {
     {.sign = "seed:think>", .open = "<seed:think>", .close = "</seed:think>"},
     {.sign = "<|begin|>assistant<|think|>",
      .open = "<|think|>",
-     .close = "<|end|><|begin|>assistant<|content|>",
+     .close = "<|end|>",
+     .head = "<|begin|>assistant",
      .direct = "<|content|>",
-     .before = "<|content|>"},
+     .before = "<|content|>",
+     .behind = "<|end|>"},
     {.sign = "<|START_TEXT|>",
      .open = "<|START_THINKING|>",
      .close = "<|END_THINKING|>",
@@ -135,26 +137,29 @@ static void look_for_start(struct chat_reply *r) {
         begin_answer(r, false);
 }
 
-// The mark may come that stands right before an answer.
+// The head of a part may come, and the mark that stands right before an answer.
 static void look_for_before(struct chat_reply *r) {
+    const int head = goes_along(r, 0, r->style.thoughts->head);
     const int before = goes_along(r, 0, r->style.thoughts->before);
-    if (before < 0) return;
-    if (before > 0) {
+    if (head <= 0 && before <= 0 && (head < 0 || before < 0)) return;
+    if (head > 0 || before > 0) {
         r->n_held = 0;
         r->state = REPLY_SKIPS;
-        r->wrapped = true;
+        r->wrapped = before > 0;
     } else
         begin_answer(r, false);
 }
 
 // Hands over an answer up to the mark behind it.
 static void look_for_end_of_answer(struct chat_reply *r) {
+    const struct chat_marks *marks = r->style.thoughts;
     size_t first = 0;
-    while (first < r->n_held && goes_along(r, first, r->style.thoughts->behind) == 0) first++;
+    while (first < r->n_held && goes_along(r, first, marks->behind) == 0) first++;
     hand_over(r, CHAT_ANSWER, first);
-    if (r->n_held == 0 || goes_along(r, 0, r->style.thoughts->behind) < 0) return;
+    if (r->n_held == 0 || goes_along(r, 0, marks->behind) < 0) return;
     r->n_held = 0;
-    r->state = REPLY_ANSWERS;
+    r->wrapped = false;
+    r->state = marks->head ? REPLY_SKIPS : REPLY_ANSWERS;
 }
 
 static void look_for_close(struct chat_reply *r) {

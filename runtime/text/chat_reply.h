@@ -17,6 +17,7 @@ struct chat_marks {
     const char *sign;   // a template with this text uses the marks
     const char *open;   // before thoughts
     const char *close;  // between thoughts and the answer
+    const char *head;   // before each part of a reply but the first; NULL: nothing
     const char *direct; // before an answer without thoughts; NULL: nothing
     bool channels;      // thoughts, answers and calls are messages, each with a channel
     const char *before; // the answer itself, where the model writes it; NULL: nothing
@@ -47,7 +48,7 @@ enum chat_reply_state {
     REPLY_STARTS, // a mark may come
     REPLY_THINKS,
     REPLY_SKIPS,   // the white space before the answer
-    REPLY_UNWRAPS, // the mark right before the answer may come
+    REPLY_UNWRAPS, // the head of a part, or the mark right before the answer, may come
     REPLY_WRAPPED, // within an answer that ends with a mark
     REPLY_ANSWERS,
     REPLY_HEADS,   // the head of a message with a channel

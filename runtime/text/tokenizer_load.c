@@ -207,9 +207,9 @@ static const char *const SHOWN_MARKS[] = {
     "<" BAR "tool" LOW "sep" BAR ">",
 };
 
-static void show_marks(struct tokenizer *t) {
-    for (size_t i = 0; i < sizeof SHOWN_MARKS / sizeof *SHOWN_MARKS; i++) {
-        int32_t id = find_name(t, SHOWN_MARKS[i]);
+static void show_marks(struct tokenizer *t, const char *const *marks, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        int32_t id = find_name(t, marks[i]);
         if (id >= 0) t->flags[id] |= TOKEN_SHOWN;
     }
 }
@@ -228,25 +228,30 @@ static bool is_phi3(const struct gguf *g) {
     return false;
 }
 
-// Handles families that use a common name for something else.
-static void mark_families(struct tokenizer *t, const struct gguf *g) {
+// In families whose replies have several parts <|end|> ends one of them, and is a mark like others.
+static void mark_parts(struct tokenizer *t) {
     static const char *const harmony[] = {"<|channel|>", "<|message|>", "<|start|>",
                                           "<|constrain|>", "<|end|>"};
+    static const char *const solar[] = {"<|begin|>", "<|think|>", "<|content|>", "<|end|>"};
     if (find_name(t, "<|return|>") >= 0 && find_name(t, "<|call|>") >= 0) {
         drop_end(t, "<|end|>");
-        for (size_t i = 0; i < sizeof harmony / sizeof *harmony; i++) {
-            int32_t id = find_name(t, harmony[i]);
-            if (id >= 0) t->flags[id] |= TOKEN_SHOWN;
-        }
+        show_marks(t, harmony, sizeof harmony / sizeof *harmony);
     }
-    if (find_name(t, "<|calls|>") >= 0 && find_name(t, "<|flush|>") >= 0)
+    if (find_name(t, "<|calls|>") >= 0 && find_name(t, "<|flush|>") >= 0) {
         drop_end(t, "<|end|>"); // of Solar Open: it ends a thought too, before the answer
+        show_marks(t, solar, sizeof solar / sizeof *solar);
+    }
+}
+
+// Handles families that use a common name for something else.
+static void mark_families(struct tokenizer *t, const struct gguf *g) {
+    mark_parts(t);
     // The end of struck-out text in HTML, a token of Gemma that its earlier files call
     // user-defined.
     const int32_t tag = find_name(t, "</s>");
     if (find_name(t, "<|tool_response>") >= 0 || (tag >= 0 && is_user_defined(t, tag)))
         drop_end(t, "</s>");
-    show_marks(t);
+    show_marks(t, SHOWN_MARKS, sizeof SHOWN_MARKS / sizeof *SHOWN_MARKS);
 
     if (!is_phi3(g)) return;
     for (uint32_t id = 0; id < t->count; id++)

@@ -607,6 +607,11 @@ static void check_reply(void **state) {
         {"<|channel|>", "<|start|>assistant", "<|channel|>final<|message|>b", "b"},
         // Solar Open.
         {SOLAR, SOLAR_PROMPT, "<|think|>a<|end|><|begin|>assistant<|content|>b", "(a)b"},
+        {SOLAR, SOLAR_PROMPT, "<|think|>a<|end|><|begin|>assistant<|content|>b<|end|>", "(a)b"},
+        {SOLAR, SOLAR_PROMPT, "<|think|>a<|end|>\n<|begin|>assistant\n<|content|>b < c",
+         "(a)b < c"},
+        {SOLAR, SOLAR_PROMPT, "<|think|>a<|end|><|begin|>assis", "(a)<|begin|>assis"},
+        {SOLAR, SOLAR_PROMPT, "<|content|>b<|end|><|begin|>assistant<|content|>c", "bc"},
         {SOLAR, SOLAR_PROMPT, "<|content|>b", "b"},
         {SOLAR, SOLAR_PROMPT, "b<|content|>", "b<|content|>"},
         {SOLAR, "<|begin|>assistant<|think|><|end|>" SOLAR_PROMPT, "<|content|>b", "b"},

@@ -161,6 +161,7 @@ static void check_marks(void **state) {
 // Solar Open ends each part of a reply with <|end|>, a thought before the answer as well.
 static void check_ends_of_parts(void **state) {
     (void)state;
+    char text[16];
     struct vocab_build v;
     struct subject s;
     vocab_init_bpe(&v);
@@ -170,10 +171,14 @@ static void check_ends_of_parts(void **state) {
     assert_true(tokenizer_is_end(s.t, 256));
     subject_close(&s);
     vocab_add(&v, "<|flush|>", TOKEN_CONTROL, 0); // 258
+    vocab_add(&v, "<|think|>", TOKEN_CONTROL, 0); // 259
     subject_open(&s, &v);
     assert_false(tokenizer_is_end(s.t, 256));
     assert_true(tokenizer_is_end(s.t, 257));
     assert_true(tokenizer_is_end(s.t, 258));
+    assert_int_equal(tokenizer_decode(s.t, 256, false, false, text, sizeof text), 7);
+    assert_int_equal(tokenizer_decode(s.t, 258, false, false, text, sizeof text), 0);
+    assert_int_equal(tokenizer_decode(s.t, 259, false, false, text, sizeof text), 9);
     subject_close(&s);
 }
 
