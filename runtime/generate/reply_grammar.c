@@ -68,6 +68,8 @@ static void add_named(struct writer *w, size_t i) {
     const struct chat_tools *tools = w->style->tools;
     schema_text_add(&w->out, "tandem-tool-%zu ::= ", i);
     add_literal(w, w->marks->lead);
+    if (w->marks->id) add(w, "[0-9a-z]{10} ");
+    add_literal(w, w->marks->id);
     add_literal(w, chat_tools_name(tools, i));
     add_literal(w, w->marks->between);
     add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
@@ -328,6 +330,21 @@ static void add_answer(struct writer *w) {
 
 // ---- Thoughts -----------------------------------------------------------------------------------
 
+// A part of a reply that is no thought. In a family that has a mark before answers calls are one
+// too.
+static void add_part(struct writer *w, const struct chat_marks *marks) {
+    const bool calls = marks && marks->direct && w->marks;
+    const bool answers = !calls || !w->must_call;
+    add(w, "tandem-part ::= ");
+    if (calls) {
+        add_literal(w, w->marks->open);
+        add(w, answers ? "tandem-calls | " : "tandem-calls\n");
+    }
+    if (!answers) return;
+    if (marks) add_literal(w, marks->direct);
+    add(w, "tandem-answer\n");
+}
+
 static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
     add(w, REPLY_ROOT " ::= tandem-part");
     if (marks) {
@@ -339,9 +356,7 @@ static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
     }
     add(w, "\n");
     if (marks) grammar_add_until(&w->out, "tandem-thought", marks->close, "tandem-after", false);
-    add(w, "tandem-part ::= ");
-    if (marks) add_literal(w, marks->direct);
-    add(w, "tandem-answer\n");
+    add_part(w, marks);
 }
 
 // Messages with channels: thoughts, then words to the person before a call, then the rest.

@@ -110,6 +110,14 @@ static const struct call_marks MARKS[] = {
      .between = "<|tool_call_argument_begin|>",
      .end = "<|tool_call_end|>",
      .close = "<|tool_calls_section_end|>"},
+    {.sign = "<|tool_call:begin|>",
+     .shape = CALL_NAMED,
+     .open = "<|tool_calls|>",
+     .lead = "<|tool_call:begin|>",
+     .id = "<|tool_call:name|>",
+     .between = "<|tool_call:args|>",
+     .end = "<|tool_call:end|>",
+     .last = true},
     {.sign = "<|START_ACTION|>",
      .shape = CALL_JSON,
      .open = "<|START_ACTION|>",
@@ -407,6 +415,7 @@ static bool read_named(struct chat_calls *c, struct reader *r) {
     struct span name, id;
     skip_space(r);
     if (c->marks->lead && !take(r, c->marks->lead)) return false;
+    if (c->marks->id && (!take_until(r, "<", &id) || !take(r, c->marks->id))) return false;
     if (!take_until(r, "[<{\n", &name) || !keep_name(c, name)) return false;
     if (r->text[r->at] == '{') return true;
     if (take(r, "[CALL_ID]") && !take_until(r, "[", &id)) return false;

@@ -232,7 +232,10 @@ static bool is_phi3(const struct gguf *g) {
 static void mark_parts(struct tokenizer *t) {
     static const char *const harmony[] = {"<|channel|>", "<|message|>", "<|start|>",
                                           "<|constrain|>", "<|end|>"};
-    static const char *const solar[] = {"<|begin|>", "<|think|>", "<|content|>", "<|end|>"};
+    static const char *const solar[] = {
+        "<|begin|>",        "<|think|>",           "<|content|>",        "<|end|>",
+        "<|tool_calls|>",   "<|tool_call:begin|>", "<|tool_call:name|>", "<|tool_call:args|>",
+        "<|tool_call:end|>"};
     if (find_name(t, "<|return|>") >= 0 && find_name(t, "<|call|>") >= 0) {
         drop_end(t, "<|end|>");
         show_marks(t, harmony, sizeof harmony / sizeof *harmony);

@@ -75,6 +75,7 @@ static void check_case(const struct reply_case *c, const struct chat_tools *tool
 #define APERTUS "<|tools_prefix|><|inner_prefix|>"
 #define MINIMAX "<minimax:tool_call></think>"
 #define DEEP32  DSML "function_calls>"
+#define SOLAR   "<|begin|>assistant<|think|><|tool_call:begin|>"
 #define HARMONY "<|start|><|channel|><|message|>"
 
 static const struct reply_case CASES[] = {
@@ -164,6 +165,22 @@ static const struct reply_case CASES[] = {
      "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>{}"
      "<|tool_call_end|><|tool_calls_section_end|>",
      "@a {}"},
+    {SOLAR,
+     "<|think|>a<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:"
+     "name|>a"
+     "<|tool_call:args|>{\"x\": {\"y\": "
+     "\"<|tool_call:end|>\\\"\"}}<|tool_call:end|><|tool_call:begin|>"
+     "f6<|tool_call:name|>b<|tool_call:args|>{}<|tool_call:end|>",
+     "~a@a {\"x\": {\"y\": \"<|tool_call:end|>\\\"\"}}@b {}"},
+    {SOLAR, "<|tool_calls|><|tool_call:begin|><|tool_call:name|>a<|tool_call:args|>{\"x\": \"y",
+     "@a {\"x\": \"y"},
+    {SOLAR, "<|tool_calls|><|tool_call:begin|>a1b2<|tool_call:na",
+     "<|tool_calls|><|tool_call:begin|>a1b2<|tool_call:na"},
+    {SOLAR,
+     "<|content|>I "
+     "look.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a<|tool_call:name|>b"
+     "<|tool_call:args|>{}<|tool_call:end|>",
+     "I look.@b {}"},
     // Arguments in tags; strings by the schema, others by what they look like.
     {CODER,
      "<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter="

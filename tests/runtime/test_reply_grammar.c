@@ -17,6 +17,8 @@
     "\xef\xbd\x9c" \
     "DSML\xef\xbd\x9c"
 
+#define SOLAR "<|begin|>assistant<|think|><|tool_call:begin|>"
+
 static const char TOOLS[] =
     "[{\"name\":\"get\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"
     "\"string\"},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9},\"unit\":{\"type\":"
@@ -206,6 +208,30 @@ static void calls_are_valid(void **state) {
     CHECK("<|channel|><|message|>", TOOLS, {.must_call = false}, channels);
 }
 
+// Where marks open answers and calls alike, each is a part of the reply.
+static void calls_are_parts(void **state) {
+    static const struct allowed solar[] = {
+        {"<|think|>a<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_"
+         "call:name|>"
+         "get<|tool_call:args|>{\"city\": \"Ulm\"}<|tool_call:end|><|tool_call:begin|>a1b2c3d4e6"
+         "<|tool_call:name|>stop<|tool_call:args|>{}<|tool_call:end|>",
+         2},
+        {"<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>stop<|tool_call:args|>{}",
+         1},
+        {"<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>got", 0},
+        {"<|tool_calls|><|tool_call:begin|><|tool_call:name|>", 0},
+        {"<|tool_calls|>no", 0}};
+    static const struct allowed may[] = {
+        {"<|content|>Any", 2}, {"<|think|>a<|end|><|begin|>assistant<|content|>b", 2}, {"Any", 0}};
+    static const struct allowed must[] = {{"<|content|>", 0},
+                                          {"<|think|>a<|end|><|begin|>assistant<|c", 0}};
+    (void)state;
+    CHECK(SOLAR, TOOLS, {.must_call = false}, solar);
+    CHECK(SOLAR, TOOLS, {.must_call = true}, solar);
+    CHECK(SOLAR, TOOLS, {.must_call = false}, may);
+    CHECK(SOLAR, TOOLS, {.must_call = true}, must);
+}
+
 static void calls_in_lists_are_valid(void **state) {
     static const struct allowed list[] = {{"[TOOL_CALLS][{\"name\": \"stop\", \"arguments\": {}}, "
                                            "{\"name\": \"stop\", \"arguments\": {}}]",
@@ -342,6 +368,7 @@ int main(void) {
         cmocka_unit_test(finds_every_mark),
         cmocka_unit_test(answers_begin_behind_thoughts),
         cmocka_unit_test(calls_are_valid),
+        cmocka_unit_test(calls_are_parts),
         cmocka_unit_test(calls_in_lists_are_valid),
         cmocka_unit_test(calls_in_tags_are_valid),
         cmocka_unit_test(calls_of_python_are_valid),

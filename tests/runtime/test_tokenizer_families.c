@@ -161,7 +161,7 @@ static void check_marks(void **state) {
 // Solar Open ends each part of a reply with <|end|>, a thought before the answer as well.
 static void check_ends_of_parts(void **state) {
     (void)state;
-    char text[16];
+    char text[32];
     struct vocab_build v;
     struct subject s;
     vocab_init_bpe(&v);
@@ -172,6 +172,7 @@ static void check_ends_of_parts(void **state) {
     subject_close(&s);
     vocab_add(&v, "<|flush|>", TOKEN_CONTROL, 0); // 258
     vocab_add(&v, "<|think|>", TOKEN_CONTROL, 0); // 259
+    vocab_add(&v, "<|tool_call:begin|>", TOKEN_CONTROL, 0);
     subject_open(&s, &v);
     assert_false(tokenizer_is_end(s.t, 256));
     assert_true(tokenizer_is_end(s.t, 257));
@@ -179,6 +180,7 @@ static void check_ends_of_parts(void **state) {
     assert_int_equal(tokenizer_decode(s.t, 256, false, false, text, sizeof text), 7);
     assert_int_equal(tokenizer_decode(s.t, 258, false, false, text, sizeof text), 0);
     assert_int_equal(tokenizer_decode(s.t, 259, false, false, text, sizeof text), 9);
+    assert_int_equal(tokenizer_decode(s.t, 260, false, false, text, sizeof text), 19);
     subject_close(&s);
 }
 
