@@ -359,6 +359,21 @@ static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
     add_part(w, marks);
 }
 
+// An answer that obeys the person's grammar. It may stand between the marks of its family.
+static void add_marked_answer(struct writer *w, const struct chat_marks *marks) {
+    const char *before = marks && !marks->direct ? marks->before : NULL;
+    add(w, "tandem-answer ::= root");
+    if (before) add(w, " | ");
+    if (before) add_literal(w, before);
+    if (before) add(w, "[ \\n]{0,2} root");
+    if (marks && marks->behind) {
+        add(w, before ? " [ \\n]{0,2} " : " ([ \\n]{0,2} ");
+        add_literal(w, marks->behind);
+        add(w, before ? "" : ")?");
+    }
+    add(w, "\n");
+}
+
 // Messages with channels: thoughts, then words to the person before a call, then the rest.
 static void add_channels(struct writer *w, const struct chat_marks *marks) {
     add(w, REPLY_ROOT " ::= ");
@@ -397,7 +412,7 @@ static enum status write_all(struct writer *w, const struct reply_rules *rules,
     else
         add_thoughts(w, marks);
     if (rules->grammar || rules->schema) {
-        add(w, "tandem-answer ::= root\n");
+        add_marked_answer(w, marks);
         if (rules->grammar) add(w, rules->grammar);
     } else if (marks && marks->channels)
         add_tools(w);

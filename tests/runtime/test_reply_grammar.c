@@ -143,6 +143,30 @@ static void answers_begin_behind_thoughts(void **state) {
     CHECK("</think>", NULL, {.schema = "{\"type\":\"object\"}"}, json);
 }
 
+// Marks around an answer do not belong to it.
+static void answers_stand_between_marks(void **state) {
+    static const struct allowed cohere[] = {
+        {"<|START_THINKING|>no<|END_THINKING|><|START_RESPONSE|>yes<|END_RESPONSE|>", 2},
+        {"<|START_RESPONSE|>yes<|END_RESPONSE|>", 2},
+        {"<|START_RESPONSE|>yes", 1},
+        {"<|START_RESPONSE|>yes<|END_RESPONSE|>n", 0},
+        {"<|START_RESPONSE|>no", 0},
+        {"<|START_THINKING|>no<|END_THINKING|>yes", 2}};
+    static const struct allowed hunyuan[] = {
+        {"<think>\nno\n</think>\n<answer>\nyes\n</answer>", 2}, {"<answer>no", 0}, {"yes", 2}};
+    static const struct allowed apriel[] = {
+        {"Here are my reasoning steps:\nno\n[BEGIN FINAL RESPONSE]\nyes\n[END FINAL RESPONSE]", 2},
+        {"yes", 2},
+        {"no", 0}};
+    static const struct allowed solar[] = {
+        {"<|content|>yes<|end|>", 2}, {"<|content|>yes", 2}, {"<|content|>yes<|end|>n", 0}};
+    (void)state;
+    CHECK("<|START_THINKING|>", NULL, {.grammar = "root ::= \"yes\""}, cohere);
+    CHECK("<answer>", NULL, {.grammar = "root ::= \"yes\""}, hunyuan);
+    CHECK("[BEGIN FINAL RESPONSE]", NULL, {.grammar = "root ::= \"yes\""}, apriel);
+    CHECK(SOLAR, NULL, {.grammar = "root ::= \"yes\""}, solar);
+}
+
 static void calls_are_valid(void **state) {
     static const struct allowed hermes[] = {
         {"Free < text", 2},
@@ -367,6 +391,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_every_mark),
         cmocka_unit_test(answers_begin_behind_thoughts),
+        cmocka_unit_test(answers_stand_between_marks),
         cmocka_unit_test(calls_are_valid),
         cmocka_unit_test(calls_are_parts),
         cmocka_unit_test(calls_in_lists_are_valid),
