@@ -28,6 +28,7 @@ struct adaption {
     bool folds_system; // the system message begins the first user's one
     bool joins;        // messages of one role after each other become one
     bool writes_calls; // the arguments of calls are JSON texts, not objects
+    bool thinks;       // a message with calls and thoughts has no other text
 };
 
 static struct jinja_value text_value(const char *text, size_t length) {
@@ -61,15 +62,19 @@ static struct jinja_value calls_value(struct jinja_heap *h, const char *json, bo
 }
 
 static struct jinja_value message_value(struct jinja_heap *h, const struct chat_message *m,
-                                        struct jinja_value content, bool writes_calls) {
+                                        struct jinja_value content, struct adaption how) {
+    // Most templates know thoughts by the first name, gpt-oss by the second, Solar by the third.
+    static const char *const thoughts[] = {"reasoning_content", "thinking", "reasoning"};
     const struct jinja_value out = jinja_dict_new(h, JINJA_DICT);
+    if (how.thinks && m->calls && m->reasoning) content = text_value("", 0);
     jinja_dict_put(h, out, jinja_literal("role"), jinja_literal(ROLES[m->role]));
     jinja_dict_put(h, out, jinja_literal("content"), content);
-    if (m->reasoning)
-        jinja_dict_put(h, out, jinja_literal("reasoning_content"),
+    for (int i = 0; m->reasoning && i < 3; i++)
+        jinja_dict_put(h, out, jinja_literal(thoughts[i]),
                        text_value(m->reasoning, m->reasoning_length));
     if (m->calls)
-        jinja_dict_put(h, out, jinja_literal("tool_calls"), calls_value(h, m->calls, writes_calls));
+        jinja_dict_put(h, out, jinja_literal("tool_calls"),
+                       calls_value(h, m->calls, how.writes_calls));
     if (m->call_id)
         jinja_dict_put(h, out, jinja_literal("tool_call_id"),
                        text_value(m->call_id, strlen(m->call_id)));
@@ -112,10 +117,10 @@ static struct jinja_value list_messages(struct jinja_heap *h, const struct chat_
             content = join(h, system, content);
             system = text_value("", 0);
         }
-        jinja_list_add(h, out, message_value(h, &messages[first], content, how.writes_calls));
+        jinja_list_add(h, out, message_value(h, &messages[first], content, how));
     }
     const struct chat_message last = {.role = CHAT_USER};
-    if (system.text.length > 0) jinja_list_add(h, out, message_value(h, &last, system, false));
+    if (system.text.length > 0) jinja_list_add(h, out, message_value(h, &last, system, how));
     return out;
 }
 
@@ -222,10 +227,12 @@ static enum status render_adapted(const struct chat_format *f, const struct chat
                                            {.joins = true},
                                            {.folds_system = true, .joins = true}};
     enum { WAYS = sizeof ways / sizeof *ways };
+    const struct adaption plain = {.thinks = f->marks && f->marks->channels};
     struct err first = {0};
     for (int i = 0; i < 2 * WAYS; i++) {
         struct adaption how = ways[i % WAYS];
         how.writes_calls = i >= WAYS;
+        how.thinks = plain.thinks;
         if (!changes(how, c->messages, c->n_messages)) continue;
         const enum status status = render_once(f, c, how, out, e);
         out->starts = true;
@@ -235,7 +242,7 @@ static enum status render_adapted(const struct chat_format *f, const struct chat
         if (i == 0) first = *e;
     }
     if (first.status != OK) *e = first;
-    return first.status ? first.status : render_once(f, c, ways[0], out, e);
+    return first.status ? first.status : render_once(f, c, plain, out, e);
 }
 
 enum status chat_render(const struct chat_format *f, const struct chat_conversation *c,

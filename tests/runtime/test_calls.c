@@ -373,20 +373,55 @@ static const struct chat_message CALLED[] = {
     {.role = CHAT_TOOL, .text = "sunny", .length = 5, .call_id = "abcdefghi"},
 };
 
-static void render_called(const char *path, const struct chat_tools *tools, struct chat_text *t) {
+static void render_with(const char *template, const struct chat_conversation *c, bool calls,
+                        struct chat_text *t) {
     struct gguf g;
     struct chat_format f;
     struct err e;
-    char source[128];
-    const struct chat_options o = {.template = source, .now_s = 1};
-    const struct chat_conversation c = {CALLED, 3, tools, true};
-    snprintf(source, sizeof source, "tests/golden/templates/%s.jinja", path);
+    const struct chat_options o = {.template = template, .now_s = 1};
     assert_int_equal(gguf_open(&g, "tests/golden/tiny/plain.gguf", &e), OK);
-    if (chat_open(&f, &g, &o, NULL, &e)) fail_msg("%s: %s", path, e.what);
-    if (chat_render(&f, &c, t, &e)) fail_msg("%s: %s", path, e.what);
-    assert_non_null(f.calls);
+    if (chat_open(&f, &g, &o, NULL, &e)) fail_msg("%s: %s", template, e.what);
+    if (chat_render(&f, c, t, &e)) fail_msg("%s: %s", template, e.what);
+    assert_true(!calls || f.calls);
     chat_close(&f);
     gguf_close(&g);
+}
+
+static void render_called(const char *path, const struct chat_tools *tools, struct chat_text *t) {
+    char template[128];
+    const struct chat_conversation c = {CALLED, 3, tools, true};
+    snprintf(template, sizeof template, "tests/golden/templates/%s.jinja", path);
+    render_with(template, &c, true, t);
+}
+
+// Thoughts before a call have the name that a template knows them by.
+static void check_thoughts(void **state) {
+    static const struct {
+        const char *template, *expected;
+    } cases[] = {
+        {"{% for m in messages %}{{ m.content }}|{{ m.reasoning_content }};{% endfor %}",
+         "Weather?|;I look.|hm;sunny|;"},
+        {"{% for m in messages %}{{ m.content }}|{{ m.reasoning }};{% endfor %}", "I look.|hm;"},
+        {"{% for m in messages %}{{ m.content }}|{{ m.thinking }};{% endfor %}", "I look.|hm;"},
+        // Its template refuses both a thought and a text before a call.
+        {"tests/golden/templates/openai-gpt-oss-120b.jinja",
+         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to=functions.get_weather"},
+    };
+    struct chat_message messages[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) messages[i] = CALLED[i];
+    messages[1].text = "I look.";
+    messages[1].length = 7;
+    messages[1].reasoning = "hm";
+    messages[1].reasoning_length = 2;
+    const struct chat_conversation c = {messages, 3, NULL, true};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct chat_text t = {0};
+        render_with(cases[i].template, &c, false, &t);
+        if (!memmem(t.bytes, t.length, cases[i].expected, strlen(cases[i].expected)))
+            fail_msg("%s: %.*s", cases[i].template, (int)t.length, t.bytes);
+        chat_text_close(&t);
+    }
 }
 
 // Each family's template shows the tool, the call as the family writes it, and what came of it.
@@ -468,10 +503,10 @@ static void check_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_calls),          cmocka_unit_test(check_no_tools),
-        cmocka_unit_test(check_long),           cmocka_unit_test(check_tools),
-        cmocka_unit_test(check_templates),      cmocka_unit_test(check_toolless),
-        cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_calls),     cmocka_unit_test(check_no_tools),
+        cmocka_unit_test(check_long),      cmocka_unit_test(check_tools),
+        cmocka_unit_test(check_templates), cmocka_unit_test(check_toolless),
+        cmocka_unit_test(check_thoughts),  cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
