@@ -164,6 +164,8 @@ static void add_argument(struct writer *w, const json_t *root, const json_t *nod
     const bool nested = !type || strcmp(type, "object") == 0 || strcmp(type, "array") == 0;
     if (quoted && nested)
         add(w, "tandem-quoted ");
+    else if (type && strcmp(type, "boolean") == 0 && w->marks->tags) // some write them as Python
+        add(w, "(\"true\" | \"false\" | \"True\" | \"False\") ");
     else
         add_schema(w, root, node);
     if (!quoted) add_literal(w, mark_after(w->marks, after));
@@ -189,9 +191,10 @@ static void add_key(struct writer *w, const char *name, const json_t *node) {
     }
     add_literal(w, shape == CALL_PAIRS ? "<arg_key>" : NULL);
     add_literal(w, name);
-    add_literal(w, shape == CALL_QUOTED   ? ":"
-                   : shape == CALL_PYTHON ? "="
-                                          : "</arg_key>\n<arg_value>");
+    if (shape == CALL_PAIRS) // the later ones of the family write no newlines
+        add(w, "\"</arg_key>\" \"\\n\"? \"<arg_value>\" ");
+    else
+        add_literal(w, shape == CALL_QUOTED ? ":" : "=");
 }
 
 // Rules for the arguments from k on; rule 1 of each stands where others came before.
@@ -229,10 +232,10 @@ static void add_head(struct writer *w, const char *name) {
     add_literal(w, m->shape == CALL_QUOTED ? "call:" : m->tags ? m->tags->call : NULL);
     add_literal(w, name);
     add_literal(w, m->tags ? m->tags->quote : NULL);
-    add_literal(w, m->shape == CALL_QUOTED   ? "{"
-                   : m->shape == CALL_PYTHON ? "("
-                   : m->shape == CALL_PAIRS  ? "\n"
-                                             : ">\n");
+    if (m->shape == CALL_PAIRS)
+        add(w, "\"\\n\"? ");
+    else
+        add_literal(w, m->shape == CALL_QUOTED ? "{" : m->shape == CALL_PYTHON ? "(" : ">\n");
 }
 
 static void add_listed(struct writer *w, size_t i) {

@@ -15,6 +15,8 @@ enum { SCHEMA_DEPTH_MOST = 4 };
 
 static const struct call_tags FUNCTION = {
     "<function=", "</function>", "<parameter=", "</parameter>", "", true, false};
+static const struct call_tags SEED_FUNCTION = {
+    "<function=", "</function>", "<parameter=", "</parameter>", "", false, false};
 static const struct call_tags INVOKE = {
     "<invoke name=\"", "</invoke>", "<parameter name=\"", "</parameter>", "\"", false, false};
 static const struct call_tags DSML_INVOKE = {"<" DSML "invoke name=\"",
@@ -50,7 +52,7 @@ static const struct call_marks MARKS[] = {
     {.sign = "<function=",
      .with = "<seed:tool_call>",
      .shape = CALL_TAGS,
-     .tags = &FUNCTION,
+     .tags = &SEED_FUNCTION,
      .open = "<seed:tool_call>",
      .end = "</seed:tool_call>"},
     {.sign = "<function=",

@@ -211,6 +211,11 @@ static const struct reply_case CASES[] = {
      "@get_weather {\"city\": \"Ber"},
     {"<seed:tool_call><function=",
      "<seed:tool_call>\n<function=stop>\n</function>\n</seed:tool_call>", "@stop {}"},
+    {"<seed:tool_call><function=",
+     "<seed:tool_call>\n<function=get_weather>\n<parameter=city>\nUlm\n</"
+     "parameter>\n<parameter=any>"
+     "False</parameter>\n</function>\n</seed:tool_call>",
+     "@get_weather {\"city\": \"\\nUlm\\n\", \"any\": false}"},
     {GLM,
      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days"
      "</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",

@@ -20,9 +20,13 @@
 #define SOLAR "<|begin|>assistant<|think|><|tool_call:begin|>"
 
 static const char TOOLS[] =
-    "[{\"name\":\"get\",\"parameters\":{\"type\":\"object\",\"properties\":{\"city\":{\"type\":"
-    "\"string\"},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9},\"unit\":{\"type\":"
-    "\"string\",\"enum\":[\"C\",\"F\"]},\"deep\":{\"$ref\":\"#/$defs/d\"}},\"required\":[\"city\"],"
+    "[{\"name\":\"get\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+    "\"city\":{\"type\":\"string\"},"
+    "\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":9},"
+    "\"unit\":{\"type\":\"string\",\"enum\":[\"C\",\"F\"]},"
+    "\"deep\":{\"$ref\":\"#/$defs/d\"},"
+    "\"flag\":{\"type\":\"boolean\"}},"
+    "\"required\":[\"city\"],"
     "\"$defs\":{\"d\":{\"type\":\"array\",\"items\":{\"type\":\"boolean\"}}}}},{\"name\":\"stop\"}"
     "]";
 
@@ -202,6 +206,10 @@ static void calls_are_valid(void **state) {
          "arg_key>"
          "\n<arg_value>3</arg_value>\n</tool_call>",
          2},
+        {"<tool_call>get<arg_key>city</arg_key><arg_value>Ulm</arg_value><arg_key>days</arg_key>"
+         "<arg_value>3</arg_value></tool_call>",
+         2},
+        {"<tool_call>stop</tool_call>", 2},
         {"<tool_call>get\n<arg_key>town", 0}};
     static const struct allowed gemma[] = {
         {"<|tool_call>call:get{city:<|\"|>Ulm<|\"|>,days:3,deep:[true]}<tool_call|>", 2},
@@ -297,6 +305,14 @@ static void calls_in_tags_are_valid(void **state) {
         {"<minimax:tool_call>\n<invoke name=\"get\">\n<parameter name=\"days", 0},
         {"<minimax:tool_call>\n</minimax", 0},
         {"<minimax:tool_call>\n<invoke name=\"got", 0}};
+    static const struct allowed seed[] = {
+        {"<seed:tool_call>\n<function=get>\n<parameter=city>Ulm\n</parameter>\n<parameter=days>3"
+         "</parameter>\n<parameter=flag>True</parameter>\n</function>\n</seed:tool_call>",
+         2},
+        {"<seed:tool_call>\n<function=get>\n<parameter=city>Ulm</parameter>\n<parameter=flag>true",
+         1},
+        {"<seed:tool_call>\n<function=get>\n<parameter=city>Ulm</parameter>\n<parameter=flag>yes",
+         0}};
     static const struct allowed deepseek[] = {
         {"a\n\n<" DSML "function_calls>\n<" DSML "invoke name=\"get\">\n<" DSML
          "parameter name=\"city\" string=\"true\">Ulm</" DSML "parameter>\n<" DSML
@@ -309,6 +325,7 @@ static void calls_in_tags_are_valid(void **state) {
         {"<" DSML "function_calls>\n<" DSML "invoke name=\"got", 0}};
     (void)state;
     CHECK("<minimax:tool_call></think>", TOOLS, {.must_call = false}, minimax);
+    CHECK("<seed:tool_call><function=", TOOLS, {.must_call = false}, seed);
     CHECK(DSML "function_calls>", TOOLS, {.must_call = false}, deepseek);
 }
 
