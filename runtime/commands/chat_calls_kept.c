@@ -43,8 +43,12 @@ static void end_call(struct kept_reply *k) {
 }
 
 static void begin_call(struct kept_reply *k, const char *name, size_t length) {
-    char id[16]; // some templates insist on nine letters and digits
-    snprintf(id, sizeof id, "call%05d", (k->first_call + k->n_calls) % 100000);
+    const int number = (k->first_call + k->n_calls) % 100000;
+    char id[CHAT_TOOL_NAME_BYTES + 32]; // some templates insist on nine letters and digits
+    if (k->numbered)
+        snprintf(id, sizeof id, "functions.%.*s:%d", (int)length, name, number);
+    else
+        snprintf(id, sizeof id, "call%05d", number);
     json_t *call = json_pack("{s:s, s:s, s:{s:s%}}", "type", "function", "id", id, "function",
                              "name", name, length);
     k->refused |= !call || json_array_append_new(k->calls, call) != 0;

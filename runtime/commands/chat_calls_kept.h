@@ -10,6 +10,7 @@
 
 struct kept_reply {
     int first_call; // number of the first call of the reply, set by the caller: calls have ids
+    bool numbered;  // ids are functions.NAME:NUMBER, as the model writes them; set by the caller
     char *text;     // the answer from the front; thoughts, then arguments, behind them
     size_t n_answer, n_thought, n_arguments, length;
     json_t *calls;      // as the API of OpenAI has them

@@ -248,7 +248,8 @@ static void say_calls(const struct chat *chat, const struct kept_reply *kept) {
 static enum status keep_reply(struct chat *chat, struct err *e) {
     size_t length;
     char *drawn = decode_reply(chat, &length);
-    struct kept_reply kept = {.first_call = chat->n_calls};
+    struct kept_reply kept = {.first_call = chat->n_calls,
+                              .numbered = chat->style.calls && chat->style.calls->numbered};
     struct chat_reply r = {.take = kept_reply_take, .context = &kept};
     enum status status = drawn ? OK : err_memory(e, length, "a reply");
     if (!status) status = kept_reply_open(&kept, length, e);

@@ -53,6 +53,11 @@ static void add_object(struct writer *w, size_t i) {
     schema_text_add(&w->out, "\"\\\"%s\\\"\" space \",\" space ", chat_tools_name(tools, i));
     add_member(w, m->arguments);
     add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
+    if (m->id_behind) {
+        add(w, "(space \",\" space ");
+        add_member(w, m->id_behind);
+        add(w, "\"\\\"\" [0-9A-Za-z]{9} \"\\\"\")? ");
+    }
     add(w, "space \"}\"\n");
 }
 
@@ -66,15 +71,23 @@ static void add_keyed(struct writer *w, size_t i) {
 
 static void add_named(struct writer *w, size_t i) {
     const struct chat_tools *tools = w->style->tools;
+    const struct call_marks *m = w->marks;
     schema_text_add(&w->out, "tandem-tool-%zu ::= ", i);
-    add_literal(w, w->marks->lead);
-    if (w->marks->id) add(w, "[0-9a-z]{10} ");
-    add_literal(w, w->marks->id);
+    add_literal(w, m->lead);
+    if (m->id) add(w, "[0-9a-z]{10} ");
+    add_literal(w, m->id);
+    add_literal(w, m->numbered ? "functions." : NULL);
     add_literal(w, chat_tools_name(tools, i));
-    add_literal(w, w->marks->between);
+    if (m->numbered) add(w, "\":\" [0-9]+ ");
+    if (m->id_behind) {
+        add(w, "(");
+        add_literal(w, m->id_behind);
+        add(w, "[0-9A-Za-z]{9})? ");
+    }
+    add_literal(w, m->between);
     add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
-    add(w, w->marks->end && w->marks->end[0] == '`' ? "\"\\n\" " : "");
-    add_literal(w, w->marks->end);
+    add(w, m->end && m->end[0] == '`' ? "\"\\n\" " : "");
+    add_literal(w, m->end);
     add(w, "\n");
 }
 

@@ -52,11 +52,14 @@ struct call_marks {          // texts that a family lacks are NULL
     const char *close;            // after all calls
     const char *id;        // CALL_JSON: the key of a number that comes first, written as a string;
                            // CALL_NAMED: the mark between an id of the call and the name
+    const char *id_behind; // before an id that may come. CALL_JSON: its key, behind the arguments;
+                           // CALL_NAMED: a mark, behind the name
     const char *name;      // CALL_JSON: the key of the name, where it is not "name"
     const char *arguments; // CALL_JSON: the key of the arguments
     bool list;             // CALL_JSON, CALL_KEYED, CALL_PYTHON: the calls are a list
     bool bare;             // CALL_JSON: an answer that begins with { is a call too
     bool last;             // the reply ends behind the calls
+    bool numbered;         // CALL_NAMED: names are functions.N:I, calls being numbered from 0
 };
 // The marks that a template uses; NULL: none that is known.
 const struct call_marks *call_marks_find(const char *source, size_t length);

@@ -366,6 +366,17 @@ calls "Look at Riga.\n/result x\n/save $work/cut.json\n" -n 16
     grep -q 'no call of a tool waits' "$work/err" && ! grep -q tool_calls "$work/cut.json"
 result chat_cut_call_is_left_out
 
+# Some models know a call by its name and its number.
+section='<|tool_calls_section_begin|><|tool_call_begin|>functions.'
+arguments="':0<|tool_call_argument_begin|>' + (c.arguments | tojson) + '<|tool_call_end|><|tool_calls_section_end|>'"
+cp "$work/template" "$work/template.before"
+sed "s/^{{- '<tool_call>.*/{{- '$section' + c.name + $arguments -}}/" "$work/template.before" >"$work/template"
+calls "Look at Riga.\n/save $work/numbered.json\n" -n 100
+[ $code -eq 0 ] && [ "$(cat "$work/out")" = 'look {"place": "Riga"}' ] &&
+    grep -q '"functions.look:0"' "$work/numbered.json"
+result chat_numbers_calls
+mv "$work/template.before" "$work/template"
+
 # A result that does not fit into the context leaves the question and the call, which waits again.
 long=$(seq 1 400 | tr '\n' ' ')
 calls "/load $work/calls.json\n/result $long\n/save $work/full.json\n/result Look at Minsk.\n" -c 320

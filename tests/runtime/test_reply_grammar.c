@@ -240,6 +240,24 @@ static void calls_are_valid(void **state) {
     CHECK("<|channel|><|message|>", TOOLS, {.must_call = false}, channels);
 }
 
+// Calls have an id or a number in some families.
+static void calls_have_ids(void **state) {
+    static const struct allowed mistral[] = {
+        {"[TOOL_CALLS]stop[CALL_ID]a1B2c3D4e[ARGS]{}[TOOL_CALLS]stop[ARGS]{}", 2},
+        {"[TOOL_CALLS]stop[CALL_ID][ARGS]", 0}};
+    static const struct allowed kimi[] = {
+        {"<|tool_calls_section_begin|><|tool_call_begin|>functions.stop:0"
+         "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_call_begin|>functions.get:12"
+         "<|tool_call_argument_begin|>{\"city\": "
+         "\"Ulm\"}<|tool_call_end|><|tool_calls_section_end|>",
+         2},
+        {"<|tool_calls_section_begin|><|tool_call_begin|>stop", 0},
+        {"<|tool_calls_section_begin|><|tool_call_begin|>functions.stop<", 0}};
+    (void)state;
+    CHECK("[TOOL_CALLS][CALL_ID][ARGS]", TOOLS, {.must_call = false}, mistral);
+    CHECK("<|tool_call_begin|>", TOOLS, {.must_call = false}, kimi);
+}
+
 // Where marks open answers and calls alike, each is a part of the reply.
 static void calls_are_parts(void **state) {
     static const struct allowed solar[] = {
@@ -267,6 +285,9 @@ static void calls_are_parts(void **state) {
 static void calls_in_lists_are_valid(void **state) {
     static const struct allowed list[] = {{"[TOOL_CALLS][{\"name\": \"stop\", \"arguments\": {}}, "
                                            "{\"name\": \"stop\", \"arguments\": {}}]",
+                                           2},
+                                          {"[TOOL_CALLS][{\"name\": \"stop\", \"arguments\": {}, "
+                                           "\"id\": \"a1B2c3D4e\"}]",
                                            2},
                                           {"[TOOL_CALLS]{", 0}};
     static const struct allowed hunyuan[] = {
@@ -410,6 +431,7 @@ int main(void) {
         cmocka_unit_test(answers_begin_behind_thoughts),
         cmocka_unit_test(answers_stand_between_marks),
         cmocka_unit_test(calls_are_valid),
+        cmocka_unit_test(calls_have_ids),
         cmocka_unit_test(calls_are_parts),
         cmocka_unit_test(calls_in_lists_are_valid),
         cmocka_unit_test(calls_in_tags_are_valid),
