@@ -306,8 +306,8 @@ static void add_calls(struct writer *w) {
     if (m->list)
         add(w, "space \"[\" space tandem-tool space (\",\" space tandem-tool space)* \"]\" ");
     else if (m->lead)
-        add(w, m->tags ? "space tandem-tool (space tandem-tool)* space "
-                       : "tandem-tool (\"\\n\"? tandem-tool)* ");
+        add(w, m->shape == CALL_NAMED ? "tandem-tool (\"\\n\"? tandem-tool)* "
+                                      : "space tandem-tool (space tandem-tool)* space ");
     else
         add(w, m->shape == CALL_JSON || m->shape == CALL_TAGS ? "space tandem-tool space "
                                                               : "tandem-tool ");

@@ -46,7 +46,7 @@ struct call_marks {          // texts that a family lacks are NULL
     enum call_shape shape;
     const struct call_tags *tags; // CALL_TAGS
     const char *open;             // before calls
-    const char *lead;             // CALL_NAMED, CALL_TAGS: before each of several calls, after open
+    const char *lead;             // before or at the beginning of each of several calls, after open
     const char *between;          // CALL_NAMED: between a name and its arguments
     const char *end;              // after each call
     const char *close;            // after all calls

@@ -113,6 +113,13 @@ static const struct reply_case CASES[] = {
      "Yes.<tool_calls>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", "
      "\"arguments\": {}}]</tool_calls>",
      "Yes.@a {\"x\": 1}@b {}"},
+    // One behind the other.
+    {"<tool_calls><beginning_of_sentence>",
+     "Yes.\n<tool_calls>\n{\"name\": \"a\", \"arguments\": {\"x\": \"}\"}}\n{\"name\": \"b\", "
+     "\"arguments\": {}}\n</tool_calls>c",
+     "Yes.@a {\"x\": \"}\"}@b {}c"},
+    {"<tool_calls><beginning_of_sentence>", "<tool_calls>\n{\"name\": \"a\", \"arg",
+     "<tool_calls>\n{\"name\": \"a\", \"arg"},
     {"<TOOLCALL>", "<TOOLCALL>[{\"name\": \"a\", \"arguments\": {\"x\": 1}}]</TOOLCALL>",
      "@a {\"x\": 1}"},
     {COHERE,

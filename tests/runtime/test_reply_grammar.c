@@ -294,6 +294,11 @@ static void calls_in_lists_are_valid(void **state) {
         {"<think>a</think>\n<tool_calls>[{\"name\": \"stop\", \"arguments\": {}}]</tool_calls>", 2},
         {"<tool_calls>{", 0},
         {"<tool_calls>[{\"name\": \"got", 0}};
+    static const struct allowed minimax[] = {{"<tool_calls>\n{\"name\": \"stop\", \"arguments\": "
+                                              "{}}\n{\"name\": \"get\", \"arguments\": "
+                                              "{\"city\": \"Ulm\"}}\n</tool_calls>",
+                                              2},
+                                             {"<tool_calls>[", 0}};
     static const struct allowed cohere[] = {
         {"<|START_THINKING|>a<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", "
          "\"tool_name\": \"stop\", \"parameters\": {}},\n    {\"tool_call_id\": \"1\", "
@@ -312,6 +317,7 @@ static void calls_in_lists_are_valid(void **state) {
     CHECK("[TOOL_CALLS]", TOOLS, {.must_call = false}, list);
     CHECK("<tool_calls><answer>", TOOLS, {.must_call = false}, hunyuan);
     CHECK("<|START_ACTION|><|START_THINKING|>", TOOLS, {.must_call = false}, cohere);
+    CHECK("<tool_calls><beginning_of_sentence>", TOOLS, {.must_call = false}, minimax);
     CHECK("<|tools_prefix|>", TOOLS, {.must_call = false}, apertus);
 }
 
