@@ -25,20 +25,23 @@ void chat_text_close(struct chat_text *text) {
 
 // Changes of the messages without which the template does not take them.
 struct adaption {
-    bool folds_system; // the system message begins the first user's one
-    bool joins;        // messages of one role after each other become one
-    bool writes_calls; // the arguments of calls are JSON texts, not objects
-    bool thinks;       // a message with calls and thoughts has no other text
+    bool folds_system;                // the system message begins the first user's one
+    bool joins;                       // messages of one role after each other become one
+    bool writes_calls;                // the arguments of calls are JSON texts, not objects
+    bool thinks;                      // a message with calls and thoughts has no other text
+    const struct call_marks *in_text; // the template leaves calls out: they are written into the
+                                      // text as these say; NULL: it shows them
 };
 
 static struct jinja_value text_value(const char *text, size_t length) {
     return jinja_of_text(jinja_text(length ? text : "", length, true));
 }
 
+static const struct jinja_json_form JSON_FORM = {
+    .indent = -1, .item = {.bytes = ", ", .length = 2}, .key = {.bytes = ": ", .length = 2}};
+
 // Puts the arguments of a call into the form that the template takes.
 static void shape_arguments(struct jinja_heap *h, struct jinja_value call, bool as_text) {
-    static const struct jinja_json_form form = {
-        .indent = -1, .item = {.bytes = ", ", .length = 2}, .key = {.bytes = ": ", .length = 2}};
     const struct jinja_value *function = jinja_dict_find(h, call, jinja_literal("function"));
     const struct jinja_value name = jinja_literal("arguments");
     const struct jinja_value *arguments = function ? jinja_dict_find(h, *function, name) : NULL;
@@ -47,7 +50,7 @@ static void shape_arguments(struct jinja_heap *h, struct jinja_value call, bool 
         jinja_dict_put(h, *function, name,
                        jinja_from_json(h, arguments->text.bytes, arguments->text.length));
     else if (arguments->kind != JINJA_TEXT && as_text)
-        jinja_dict_put(h, *function, name, jinja_to_json(h, *arguments, &form));
+        jinja_dict_put(h, *function, name, jinja_to_json(h, *arguments, &JSON_FORM));
 }
 
 static struct jinja_value calls_value(struct jinja_heap *h, const char *json, bool as_text) {
@@ -61,12 +64,77 @@ static struct jinja_value calls_value(struct jinja_heap *h, const char *json, bo
     return calls;
 }
 
+// ---- Calls as a part of the text ----------------------------------------------------------------
+
+static void put(struct jinja_heap *h, struct jinja_builder *b, const char *text) {
+    if (text) jinja_builder_put(h, b, text, false);
+}
+
+// Adds N(K=V, ...) with values as Python prints them within a list.
+static void put_python(struct jinja_heap *h, struct jinja_builder *b, struct jinja_value name,
+                       struct jinja_value arguments) {
+    const struct jinja_dict *dict = arguments.kind == JINJA_DICT ? arguments.dict : NULL;
+    jinja_builder_add(h, b, name.text);
+    put(h, b, "(");
+    for (uint32_t i = 0; dict && i < dict->count; i++) {
+        const struct jinja_value list = jinja_list_new(h, JINJA_LIST);
+        jinja_list_add(h, list, dict->pairs[i].value);
+        const struct jinja_text printed = jinja_str(h, list).text;
+        if (jinja_failed(h)) return;
+        put(h, b, i ? ", " : "");
+        jinja_builder_add(h, b, jinja_str(h, dict->pairs[i].key).text);
+        put(h, b, "=");
+        jinja_builder_add(h, b, jinja_text_part(printed, 1, printed.length - 2));
+    }
+    put(h, b, ")");
+}
+
+static void put_object(struct jinja_heap *h, struct jinja_builder *b, struct jinja_value name,
+                       struct jinja_value arguments, const struct call_marks *m) {
+    put(h, b, "{\"name\": \"");
+    jinja_builder_add(h, b, name.text);
+    put(h, b, "\", \"");
+    put(h, b, m->arguments);
+    put(h, b, "\": ");
+    jinja_builder_add(h, b, jinja_to_json(h, arguments, &JSON_FORM).text);
+    put(h, b, "}");
+}
+
+// The text with the calls behind it, as the model writes them.
+static struct jinja_value with_calls(struct jinja_heap *h, struct jinja_value text,
+                                     struct jinja_value calls, const struct call_marks *m) {
+    const struct jinja_list *list = calls.kind == JINJA_LIST ? jinja_items(h, calls) : NULL;
+    struct jinja_builder b = {0};
+    jinja_builder_add(h, &b, text.text);
+    for (uint32_t i = 0; list && i < list->count && !jinja_failed(h); i++) {
+        const struct jinja_value *f = jinja_dict_find(h, list->items[i], jinja_literal("function"));
+        const struct jinja_value *name = f ? jinja_dict_find(h, *f, jinja_literal("name")) : NULL;
+        const struct jinja_value *value =
+            f ? jinja_dict_find(h, *f, jinja_literal("arguments")) : NULL;
+        if (!name || !value || name->kind != JINJA_TEXT) continue;
+        if (i == 0 || !m->list) put(h, &b, m->open);
+        if (m->list) put(h, &b, i ? ", " : "[");
+        if (m->shape == CALL_PYTHON)
+            put_python(h, &b, *name, *value);
+        else
+            put_object(h, &b, *name, *value, m);
+        if (!m->list) put(h, &b, m->end);
+    }
+    if (list && list->count > 0 && m->list) put(h, &b, "]");
+    if (list && list->count > 0) put(h, &b, m->close);
+    return jinja_builder_text(&b);
+}
+
+// ---- Conversations as values --------------------------------------------------------------------
+
 static struct jinja_value message_value(struct jinja_heap *h, const struct chat_message *m,
                                         struct jinja_value content, struct adaption how) {
     // Most templates know thoughts by the first name, gpt-oss by the second, Solar by the third.
     static const char *const thoughts[] = {"reasoning_content", "thinking", "reasoning"};
     const struct jinja_value out = jinja_dict_new(h, JINJA_DICT);
     if (how.thinks && m->calls && m->reasoning) content = text_value("", 0);
+    if (how.in_text && m->calls)
+        content = with_calls(h, content, calls_value(h, m->calls, false), how.in_text);
     jinja_dict_put(h, out, jinja_literal("role"), jinja_literal(ROLES[m->role]));
     jinja_dict_put(h, out, jinja_literal("content"), content);
     for (int i = 0; m->reasoning && i < 3; i++)
@@ -227,12 +295,14 @@ static enum status render_adapted(const struct chat_format *f, const struct chat
                                            {.joins = true},
                                            {.folds_system = true, .joins = true}};
     enum { WAYS = sizeof ways / sizeof *ways };
-    const struct adaption plain = {.thinks = f->marks && f->marks->channels};
+    const struct adaption plain = {.thinks = f->marks && f->marks->channels,
+                                   .in_text = f->hides_calls ? f->calls : NULL};
     struct err first = {0};
     for (int i = 0; i < 2 * WAYS; i++) {
         struct adaption how = ways[i % WAYS];
         how.writes_calls = i >= WAYS;
         how.thinks = plain.thinks;
+        how.in_text = plain.in_text;
         if (!changes(how, c->messages, c->n_messages)) continue;
         const enum status status = render_once(f, c, how, out, e);
         out->starts = true;
@@ -359,6 +429,29 @@ static enum status read_tokens(struct chat_format *f, const struct gguf *g, stru
     return read_token(g, "tokenizer.ggml.eos_token_id", spm ? 2 : -1, &f->eos, e);
 }
 
+// Sees whether the template leaves out calls that could stand in the text. What it refuses it
+// shows.
+static enum status try_calls(struct chat_format *f, struct err *e) {
+    static const char name[] = "tandem_call_5d1c9f";
+    static const struct chat_message probe[] = {
+        {.role = CHAT_USER, .text = "Hello?", .length = 6},
+        {.role = CHAT_ASSISTANT,
+         .text = "",
+         .calls = "[{\"type\":\"function\",\"id\":\"call00000\",\"function\":{\"name\":"
+                  "\"tandem_call_5d1c9f\",\"arguments\":\"{}\"}}]"},
+        {.role = CHAT_TOOL, .text = "x", .length = 1, .call_id = "call00000"},
+    };
+    const struct chat_conversation c = {.messages = probe, .n_messages = 3, .with_reply = true};
+    struct chat_text text = {0};
+    struct err ignored = {0};
+    if (!f->calls || (f->calls->shape != CALL_PYTHON && f->calls->shape != CALL_JSON)) return OK;
+    const enum status status = chat_render(f, &c, &text, &ignored);
+    f->hides_calls = status == OK && !memmem(text.bytes, text.length, name, strlen(name));
+    chat_text_close(&text);
+    if (status == ERR_MEMORY) *e = ignored;
+    return e->status;
+}
+
 // Parses a template and tries it with the shortest conversation.
 static enum status try_source(struct chat_format *f, const char *name, const char *source,
                               size_t length, struct err *e) {
@@ -368,12 +461,13 @@ static enum status try_source(struct chat_format *f, const char *name, const cha
     if (jinja_open(&f->template, source, length, e) != OK) return e->status;
     f->marks = chat_marks_find(source, length);
     f->calls = call_marks_find(source, length);
+    f->hides_calls = false;
     const struct chat_conversation c = {.messages = &probe, .n_messages = 1, .with_reply = true};
     if (chat_render(f, &c, &text, e) == OK &&
         !memmem(text.bytes, text.length, probe.text, probe.length))
         err_set(e, ERR_FORMAT, "the chat template leaves out what the user says");
     chat_text_close(&text);
-    if (e->status == OK) return OK;
+    if (e->status == OK && try_calls(f, e) == OK) return OK;
     jinja_close(f->template);
     f->template = NULL;
     return e->status;

@@ -53,9 +53,10 @@ struct chat_format {
     struct jinja *template;         // owned
     const struct chat_marks *marks; // around what the model thinks; NULL: it has none
     const struct call_marks *calls; // around calls of tools; NULL: none that are known
-    char *kwargs, *bos, *eos;       // owned, terminated; kwargs may be NULL
-    char name[64];                  // CHAT_FILE_NAME, CHAT_GIVEN_NAME of a text, or name or path
-    int64_t now_s;                  // 0: the time of each rendering
+    bool hides_calls; // the template leaves them out, so that they are written into the text
+    char *kwargs, *bos, *eos; // owned, terminated; kwargs may be NULL
+    char name[64];            // CHAT_FILE_NAME, CHAT_GIVEN_NAME of a text, or name or path
+    int64_t now_s;            // 0: the time of each rendering
 };
 
 struct chat_text { // a zeroed one is empty; the caller owns it

@@ -282,6 +282,7 @@ static const struct reply_case CASES[] = {
     {LFM, "<|tool_call_start|>no (x)<|tool_call_end|>",
      "<|tool_call_start|>no (x)<|tool_call_end|>"},
     {LFM, "[a(x=1)]", "[a(x=1)]"},
+    {"List of tools: [", "<|tool_call_start|>[a(x=1)]<|tool_call_end|>", "@a {\"x\": 1}"},
     // Messages with channels.
     {HARMONY,
      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary "
@@ -406,6 +407,47 @@ static void render_called(const char *path, const struct chat_tools *tools, stru
     render_with(template, &c, true, t);
 }
 
+// Calls stand in the text where a template leaves them out.
+static void check_hidden_calls(void **state) {
+    static const struct {
+        const char *template, *expected;
+    } cases[] = {
+        {"List of tools: [{% for m in messages %}{{ m.content }};{% endfor %}",
+         "Weather?;I look.<|tool_call_start|>[get_weather(city='K\xc3\xb6ln', days=-2, any=[True, "
+         "None, \"it's\"]), stop()]<|tool_call_end|>;sunny;"},
+        {"<|tool_call|>{% for m in messages %}{{ m.content }};{% endfor %}",
+         "I look.<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+         "\"K\xc3\xb6ln\", "
+         "\"days\": -2, \"any\": [true, null, \"it's\"]}}, {\"name\": \"stop\", \"arguments\": "
+         "{}}];"},
+        {"<tool_call>{% for m in messages %}{{ m.content }};{% endfor %}",
+         "}</tool_call><tool_call>{\"name\": \"stop\", \"arguments\": {}}</tool_call>;"},
+        {"<tool_call>{% for m in messages %}{{ m.content }};{% for c in m.tool_calls or [] %}"
+         "{{ c.function.name }},{% endfor %}{% endfor %}",
+         "I look.;get_weather,stop,sunny;"},
+    };
+    struct chat_message messages[3];
+    (void)state;
+    for (int i = 0; i < 3; i++) messages[i] = CALLED[i];
+    messages[1].text = "I look.";
+    messages[1].length = 7;
+    messages[1].calls =
+        "[{\"type\":\"function\",\"id\":\"abcdefghi\",\"function\":{\"name\":\"get_weather\","
+        "\"arguments\":\"{\\\"city\\\": \\\"K\xc3\xb6ln\\\", \\\"days\\\": -2, \\\"any\\\": [true, "
+        "null, "
+        "\\\"it's\\\"]}\"}},{\"type\":\"function\",\"id\":\"bcdefghij\",\"function\":{\"name\":"
+        "\"stop\","
+        "\"arguments\":{}}}]";
+    const struct chat_conversation c = {messages, 3, NULL, true};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct chat_text t = {0};
+        render_with(cases[i].template, &c, true, &t);
+        if (!memmem(t.bytes, t.length, cases[i].expected, strlen(cases[i].expected)))
+            fail_msg("%s: %.*s", cases[i].template, (int)t.length, t.bytes);
+        chat_text_close(&t);
+    }
+}
+
 // Thoughts before a call have the name that a template knows them by.
 static void check_thoughts(void **state) {
     static const struct {
@@ -515,10 +557,11 @@ static void check_refused_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_calls),     cmocka_unit_test(check_no_tools),
-        cmocka_unit_test(check_long),      cmocka_unit_test(check_tools),
-        cmocka_unit_test(check_templates), cmocka_unit_test(check_toolless),
-        cmocka_unit_test(check_thoughts),  cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_calls),          cmocka_unit_test(check_no_tools),
+        cmocka_unit_test(check_long),           cmocka_unit_test(check_tools),
+        cmocka_unit_test(check_templates),      cmocka_unit_test(check_toolless),
+        cmocka_unit_test(check_thoughts),       cmocka_unit_test(check_hidden_calls),
+        cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
