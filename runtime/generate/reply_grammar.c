@@ -96,8 +96,8 @@ static void add_message(struct writer *w, size_t i) {
     const struct chat_tools *tools = w->style->tools;
     const char *name = chat_tools_name(tools, i);
     schema_text_add(&w->out,
-                    "tandem-tool-%zu ::= (\"<|channel|>commentary to=functions.%s\" | "
-                    "\" to=functions.%s<|channel|>commentary\") "
+                    "tandem-tool-%zu ::= (\"<|channel|>\" tandem-channel \" to=functions.%s\" | "
+                    "\" to=functions.%s<|channel|>\" tandem-channel) "
                     "(\" <|constrain|>json\" | \" json\")? \"<|message|>\" ",
                     i, name, name);
     add_schema(w, chat_tools_parameters(tools, i), chat_tools_parameters(tools, i));
@@ -390,24 +390,23 @@ static void add_marked_answer(struct writer *w, const struct chat_marks *marks) 
     add(w, "\n");
 }
 
-// Messages with channels: thoughts, then words to the person before a call, then the rest.
+// Messages with channels: thoughts and words to the person before a call, then the rest.
 static void add_channels(struct writer *w, const struct chat_marks *marks) {
-    add(w, REPLY_ROOT " ::= ");
-    add_literal(w, marks->open);
-    add(w, "tandem-thought-0 | tandem-message\n");
+    add(w, REPLY_ROOT " ::= tandem-message\n");
     grammar_add_until(&w->out, "tandem-thought", "<|end|>", "\"<|start|>assistant\" tandem-message",
                       false);
-    add(w, "tandem-message ::= ");
+    add(w, "tandem-channel ::= \"commentary\" | \"analysis\"\ntandem-message ::= ");
     if (w->marks) {
         add(w, "tandem-tool");
         if (!w->must_call)
             add(w, " | \"<|channel|>commentary<|message|>\" tandem-thought-0 | "
                    "\"<|channel|>final<|message|>\" [\\x00-\\U0010FFFF]*");
-    } else {
-        add_literal(w, marks->direct);
-        add(w, "tandem-answer");
-    }
-    add(w, "\n");
+    } else
+        add(w, "\"<|channel|>final\" (\" <|constrain|>json\" | \" json\")? \"<|message|>\" "
+               "tandem-answer");
+    add(w, " | ");
+    add_literal(w, marks->open);
+    add(w, "tandem-thought-0\n");
 }
 
 // ---- The whole ----------------------------------------------------------------------------------

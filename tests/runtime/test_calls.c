@@ -296,6 +296,8 @@ static const struct reply_case CASES[] = {
      "<|channel|>commentary<|message|>I < look.<|end|><|start|>assistant<|channel|>final"
      "<|message|>b",
      "I < look.b"},
+    {HARMONY, "<|channel|>analysis to=functions.a<|message|>{\"x\": 1}<|call|>", "@a {\"x\": 1}"},
+    {HARMONY, "<|channel|>final <|constrain|>json<|message|>{\"x\": 1}", "{\"x\": 1}"},
     {HARMONY, "plain", "plain"},
 };
 

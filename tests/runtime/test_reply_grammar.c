@@ -127,6 +127,11 @@ static void answers_begin_behind_thoughts(void **state) {
                                             {"\n<think>", 1}};
     static const struct allowed channels[] = {
         {"<|channel|>final<|message|>yes", 2},
+        {"<|channel|>final <|constrain|>json<|message|>yes", 2},
+        {"<|channel|>analysis<|message|>no<|end|><|start|>assistant<|channel|>analysis<|message|>a"
+         "<|end|><|start|>assistant<|channel|>final json<|message|>yes",
+         2},
+        {"<|channel|>commentary", 0},
         {"yes", 0},
         {"<|channel|>analysis<|message|>no<|end|><|start|>assistant<|channel|>final<|message|>yes",
          2},
@@ -223,12 +228,6 @@ static void calls_are_valid(void **state) {
         {"{\"name\": \"got", 0},
         {"Text {", 2},
         {"<|python_tag|>{\"name\": \"stop\", \"parameters\": {}}", 2}};
-    static const struct allowed channels[] = {
-        {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
-         "to=functions.get <|constrain|>json<|message|>{\"city\": \"Ulm\"}",
-         2},
-        {"<|channel|>commentary to=functions.got", 0},
-        {"<|channel|>final<|message|>any", 2}};
     (void)state;
     CHECK("<tool_call></think>", TOOLS, {.must_call = false}, hermes);
     CHECK("<tool_call></think>", TOOLS, {.must_call = true}, must);
@@ -237,6 +236,20 @@ static void calls_are_valid(void **state) {
     CHECK("<|tool_call>", TOOLS, {.must_call = false}, gemma);
     CHECK("[TOOL_CALLS][ARGS]", TOOLS, {.must_call = false}, mistral);
     CHECK("\"parameters\"<|start_header_id|>", TOOLS, {.must_call = false}, llama);
+}
+
+static void calls_are_messages(void **state) {
+    static const struct allowed channels[] = {
+        {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
+         "to=functions.get <|constrain|>json<|message|>{\"city\": \"Ulm\"}",
+         2},
+        {"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|"
+         "end|>"
+         "<|start|>assistant<|channel|>analysis to=functions.stop<|message|>{}",
+         2},
+        {"<|channel|>commentary to=functions.got", 0},
+        {"<|channel|>final<|message|>any", 2}};
+    (void)state;
     CHECK("<|channel|><|message|>", TOOLS, {.must_call = false}, channels);
 }
 
@@ -437,6 +450,7 @@ int main(void) {
         cmocka_unit_test(answers_begin_behind_thoughts),
         cmocka_unit_test(answers_stand_between_marks),
         cmocka_unit_test(calls_are_valid),
+        cmocka_unit_test(calls_are_messages),
         cmocka_unit_test(calls_have_ids),
         cmocka_unit_test(calls_are_parts),
         cmocka_unit_test(calls_in_lists_are_valid),
