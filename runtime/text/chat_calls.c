@@ -68,6 +68,17 @@ static const struct call_marks MARKS[] = {
      .tags = &FUNCTION,
      .open = "<tool_call>",
      .end = "</tool_call>"},
+    {.sign = "<function=",
+     .with = "</function>",
+     .shape = CALL_NAMED,
+     .open = "<function=",
+     .between = ">",
+     .end = "</function>"},
+    {.sign = "<|function_call|>",
+     .shape = CALL_JSON,
+     .open = "<|function_call|>",
+     .arguments = "arguments",
+     .last = true},
     {.sign = "<minimax:tool_call>",
      .shape = CALL_TAGS,
      .tags = &INVOKE,
@@ -438,7 +449,7 @@ static bool read_named(struct chat_calls *c, struct reader *r) {
     skip_space(r);
     if (c->marks->lead && !take(r, c->marks->lead)) return false;
     if (c->marks->id && (!take_until(r, "<", &id) || !take(r, c->marks->id))) return false;
-    if (!take_until(r, "[<{\n", &name) || !keep_name(c, name)) return false;
+    if (!take_until(r, "[<>{\n", &name) || !keep_name(c, name)) return false;
     if (r->text[r->at] == '{') return true;
     if (take(r, "[CALL_ID]") && !take_until(r, "[", &id)) return false;
     return take(r, c->marks->between);

@@ -177,6 +177,7 @@ static const char *const SHOWN_MARKS[] = {
     "<minimax:tool_call>",
     "</minimax:tool_call>",
     BAR "DSML" BAR,
+    "<|function_call|>",
     "<TOOLCALL>",
     "</TOOLCALL>",
     "<seed:tool_call>",

@@ -25,6 +25,7 @@ static const char *const SOURCES[] = {"<|tool_call><|channel>",
                                       "<|START_ACTION|><|START_THINKING|>",
                                       "<|tools_prefix|><|inner_prefix|>",
                                       "<minimax:tool_call></think>",
+                                      "<function=f>{}</function>",
                                       "<|begin|>assistant<|think|><|tool_call:begin|>",
                                       "\xef\xbd\x9c"
                                       "DSML\xef\xbd\x9c",

@@ -66,17 +66,18 @@ static void check_case(const struct reply_case *c, const struct chat_tools *tool
     }
 }
 
-#define HERMES  "<tool_call></think>"
-#define LLAMA   "<|start_header_id|> {\"name\": N, \"parameters\": {}}"
-#define CODER   "<tool_call>\n<function="
-#define GLM     "<tool_call><arg_key>"
-#define LFM     "<|tool_call_start|></think>"
-#define COHERE  "<|START_ACTION|><|START_THINKING|>"
-#define APERTUS "<|tools_prefix|><|inner_prefix|>"
-#define MINIMAX "<minimax:tool_call></think>"
-#define DEEP32  DSML "function_calls>"
-#define SOLAR   "<|begin|>assistant<|think|><|tool_call:begin|>"
-#define HARMONY "<|start|><|channel|><|message|>"
+#define HERMES      "<tool_call></think>"
+#define LLAMA       "<|start_header_id|> {\"name\": N, \"parameters\": {}}"
+#define CODER       "<tool_call>\n<function="
+#define GLM         "<tool_call><arg_key>"
+#define LFM         "<|tool_call_start|></think>"
+#define COHERE      "<|START_ACTION|><|START_THINKING|>"
+#define APERTUS     "<|tools_prefix|><|inner_prefix|>"
+#define MINIMAX     "<minimax:tool_call></think>"
+#define DEEP32      DSML "function_calls>"
+#define SOLAR       "<|begin|>assistant<|think|><|tool_call:begin|>"
+#define FUNCTIONARY "<function=f>{}</function>"
+#define HARMONY     "<|start|><|channel|><|message|>"
 
 static const struct reply_case CASES[] = {
     // Objects of JSON between marks.
@@ -188,6 +189,13 @@ static const struct reply_case CASES[] = {
      "look.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a<|tool_call:name|>b"
      "<|tool_call:args|>{}<|tool_call:end|>",
      "I look.@b {}"},
+    {FUNCTIONARY, "Yes.<function=a>{\"x\": \"</function>\"}</function><function=b>{}</function> c",
+     "Yes.@a {\"x\": \"</function>\"}@b {}c"},
+    {FUNCTIONARY, "<function=a>{\"x\": \"y", "@a {\"x\": \"y"},
+    {FUNCTIONARY, "<function=a b>{}", "<function=a b>{}"},
+    {"<|function_call|>",
+     "Yes.<|function_call|>{\"name\": \"a\", \"arguments\": {\"x\": {\"y\": 1}}}",
+     "Yes.@a {\"x\": {\"y\": 1}}"},
     // Arguments in tags; strings by the schema, others by what they look like.
     {CODER,
      "<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter="

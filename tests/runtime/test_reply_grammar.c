@@ -253,6 +253,20 @@ static void calls_are_messages(void **state) {
     CHECK("<|channel|><|message|>", TOOLS, {.must_call = false}, channels);
 }
 
+static void calls_are_objects(void **state) {
+    static const struct allowed functionary[] = {
+        {"a<function=get>{\"city\": \"Ulm\"}</function><function=stop>{}</function>", 2},
+        {"<function=got", 0},
+        {"<function=get>{}", 0}};
+    static const struct allowed gigachat[] = {
+        {"a<|function_call|>{\"name\": \"stop\", \"arguments\": {}}", 2},
+        {"<|function_call|>{\"name\": \"stop\", \"arguments\": {}}a", 0},
+        {"<|function_call|>[", 0}};
+    (void)state;
+    CHECK("<function=f>{}</function>", TOOLS, {.must_call = false}, functionary);
+    CHECK("<|function_call|>", TOOLS, {.must_call = false}, gigachat);
+}
+
 // Calls have an id or a number in some families.
 static void calls_have_ids(void **state) {
     static const struct allowed mistral[] = {
@@ -451,6 +465,7 @@ int main(void) {
         cmocka_unit_test(answers_stand_between_marks),
         cmocka_unit_test(calls_are_valid),
         cmocka_unit_test(calls_are_messages),
+        cmocka_unit_test(calls_are_objects),
         cmocka_unit_test(calls_have_ids),
         cmocka_unit_test(calls_are_parts),
         cmocka_unit_test(calls_in_lists_are_valid),

@@ -136,6 +136,7 @@ static void check_marks(void **state) {
         "</minimax:tool_call>",
         "\xef\xbd\x9c"
         "DSML\xef\xbd\x9c",
+        "<|function_call|>",
         "<TOOLCALL>",
         "</TOOLCALL>",
         "<|tool_call_start|>",
