@@ -32,7 +32,10 @@ static const struct chat_marks MARKS[] = {
      .close = "<|END_THINKING|>",
      .before = "<|START_RESPONSE|>",
      .behind = "<|END_RESPONSE|>"},
-    {.sign = "<|inner_prefix|>", .open = "<|inner_prefix|>", .close = "<|inner_suffix|>"},
+    {.sign = "<|inner_prefix|>",
+     .open = "<|inner_prefix|>",
+     .close = "<|inner_suffix|>",
+     .calls = true},
     {.sign = "[BEGIN FINAL RESPONSE]",
      .open = "Here are my reasoning steps:",
      .close = "[BEGIN FINAL RESPONSE]",
@@ -162,11 +165,28 @@ static void look_for_end_of_answer(struct chat_reply *r) {
     r->state = marks->head ? REPLY_SKIPS : REPLY_ANSWERS;
 }
 
+// Whether the end of a thought, or a call that ends it, comes; *call: the latter.
+static int ends_thought(const struct chat_reply *r, size_t first, bool *call) {
+    const struct chat_marks *marks = r->style.thoughts;
+    const int close = goes_along(r, first, marks->close);
+    const int open = marks->calls && r->style.tools && r->style.calls
+                         ? goes_along(r, first, r->style.calls->open)
+                         : 0;
+    *call = open > 0;
+    return close ? close : open;
+}
+
 static void look_for_close(struct chat_reply *r) {
+    bool call = false;
     size_t first = 0;
-    while (first < r->n_held && goes_along(r, first, r->style.thoughts->close) == 0) first++;
+    while (first < r->n_held && ends_thought(r, first, &call) == 0) first++;
     hand_over(r, CHAT_THOUGHT, first);
-    if (r->n_held == 0 || goes_along(r, 0, r->style.thoughts->close) < 0) return;
+    if (r->n_held == 0 || ends_thought(r, 0, &call) < 0) return;
+    if (call) {
+        r->state = REPLY_ANSWERS;
+        hand_over(r, CHAT_ANSWER, r->n_held);
+        return;
+    }
     r->n_held = 0;
     r->state = REPLY_SKIPS;
 }

@@ -141,6 +141,8 @@ static const struct reply_case CASES[] = {
      "~aI look.@a {\"x\": [{\"y\": \"\\\"}]<|tools_suffix|>\"}]}@b {}"},
     {APERTUS, "<|tools_prefix|> [ { \"a\" : {\"x\": 1} } ] <|tools_suffix|>b", "@a {\"x\": 1}b"},
     {APERTUS, "<|tools_prefix|>[{\"a\": {\"x\": \"y", "@a {\"x\": \"y"},
+    {APERTUS, "<|inner_prefix|>a <|b<|tools_prefix|>[{\"a\": {}}]<|tools_suffix|>", "~a <|b@a {}"},
+    {APERTUS, "<|inner_prefix|>a<|tools_pre", "~a<|tools_pre"},
     {APERTUS, "<|tools_prefix|>[{\"a\":", "<|tools_prefix|>[{\"a\":"},
     {APERTUS, "[{\"a\": {}}]", "[{\"a\": {}}]"},
     // The object alone.

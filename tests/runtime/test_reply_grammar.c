@@ -337,6 +337,9 @@ static void calls_in_lists_are_valid(void **state) {
         {"<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"got", 0}};
     static const struct allowed apertus[] = {
         {"a<|tools_prefix|>[{\"stop\": {}}, {\"get\": {\"city\": \"Ulm\"}}]<|tools_suffix|>", 2},
+        {"<|inner_prefix|>a <|b<|tools_prefix|>[{\"stop\": {}}]<|tools_suffix|>", 2},
+        {"<|inner_prefix|>a<|inner_suffix|>b", 2},
+        {"<|inner_prefix|>a<|tools_prefix|>[{\"got", 0},
         {"<|tools_prefix|>[{\"stop\": {}}]<|tools_suffix|>[", 0},
         {"<|tools_prefix|>[{\"got", 0},
         {"<|tools_prefix|>[{\"get\": {\"days", 0}};
@@ -345,7 +348,7 @@ static void calls_in_lists_are_valid(void **state) {
     CHECK("<tool_calls><answer>", TOOLS, {.must_call = false}, hunyuan);
     CHECK("<|START_ACTION|><|START_THINKING|>", TOOLS, {.must_call = false}, cohere);
     CHECK("<tool_calls><beginning_of_sentence>", TOOLS, {.must_call = false}, minimax);
-    CHECK("<|tools_prefix|>", TOOLS, {.must_call = false}, apertus);
+    CHECK("<|tools_prefix|><|inner_prefix|>", TOOLS, {.must_call = false}, apertus);
 }
 
 static void calls_in_tags_are_valid(void **state) {
