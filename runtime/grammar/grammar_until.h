@@ -7,12 +7,19 @@
 
 #include "runtime/grammar/schema_text.h"
 
-enum { GRAMMAR_MARK_MOST = 64 };
+enum { GRAMMAR_MARK_MOST = 64, GRAMMAR_ENDS_MOST = 2 };
+struct grammar_end {
+    const char *mark, *then;
+};
 
 // Adds rules NAME-0, NAME-1, ...: NAME-0 is any text up to the first mark, the mark, and what then
 // (rules, or an empty text) describes. may_end: or any text without a mark. mark is UTF-8 of 1 to
 // GRAMMAR_MARK_MOST characters.
 void grammar_add_until(struct schema_text *out, const char *name, const char *mark,
                        const char *then, bool may_end);
+// The same for several marks, the first of which to come ends the text; each has its own then. None
+// may begin another one.
+void grammar_add_until_either(struct schema_text *out, const char *name,
+                              const struct grammar_end *ends, int n_ends, bool may_end);
 
 #endif

@@ -83,6 +83,42 @@ static void finds_every_mark(void **state) {
     }
 }
 
+// The same for two marks, of which the first to come ends the text.
+static void finds_either_mark(void **state) {
+    static const struct grammar_end pairs[][2] = {{{"aab", "\"!\""}, {"abc", "\"?\""}},
+                                                  {{"ca", "\"!\""}, {"aacb", "\"?\""}},
+                                                  {{"abab", "\"!\""}, {"bb", "\"?\""}},
+                                                  {{"a", "\"!\""}, {"bc", "\"?\""}},
+                                                  {{"acc", "\"!\""}, {"abb", "\"?\""}}};
+    (void)state;
+    for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
+        struct schema_text text = {0};
+        struct reader r;
+        schema_text_add(&text, "root ::= t-0\n");
+        grammar_add_until_either(&text, "t", pairs[p], 2, false);
+        open_text(&r, text.bytes, "root");
+        for (int word = 0; word < 3 * 3 * 3 * 3 * 3 * 3 * 3; word++) {
+            char letters[10] = "";
+            const char *found = NULL;
+            int which = 0;
+            for (int i = 0, w = word; i < 7; i++, w /= 3) letters[i] = "abc"[w % 3];
+            for (int k = 0; k < 2; k++) {
+                const char *at = strstr(letters, pairs[p][k].mark);
+                const char *end = at ? at + strlen(pairs[p][k].mark) : NULL;
+                if (end && (!found || end < found)) found = end, which = k;
+            }
+            if (found) letters[found - letters] = 0;
+            assert_int_equal(look(&r, letters), 1);
+            strcat(letters, which ? "?" : "!");
+            assert_int_equal(look(&r, letters), found ? 2 : 1);
+            letters[strlen(letters) - 1] = which ? '!' : '?';
+            assert_int_equal(look(&r, letters), found ? 0 : 1);
+        }
+        close_reader(&r);
+        schema_text_close(&text);
+    }
+}
+
 // ---- Replies ------------------------------------------------------------------------------------
 
 struct allowed {
@@ -464,6 +500,7 @@ static void memory_may_be_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_every_mark),
+        cmocka_unit_test(finds_either_mark),
         cmocka_unit_test(answers_begin_behind_thoughts),
         cmocka_unit_test(answers_stand_between_marks),
         cmocka_unit_test(calls_are_valid),
