@@ -361,20 +361,6 @@ static void add_part(struct writer *w, const struct chat_marks *marks) {
     add(w, "tandem-answer\n");
 }
 
-// Thoughts up to their mark or to that of a call, which begins alike.
-static void add_thoughts_to_call(struct writer *w, const struct chat_marks *marks) {
-    const char *close = marks->close, *open = w->marks->open;
-    char start[16] = "";
-    size_t n = 0;
-    for (; n < sizeof start - 1 && close[n] == open[n]; n++) start[n] = close[n];
-    grammar_add_until(&w->out, "tandem-thought", start, "tandem-branch", false);
-    add(w, "tandem-branch ::= ");
-    add_literal(w, close + n);
-    add(w, "tandem-after | ");
-    add_literal(w, open + n);
-    schema_text_add(&w->out, "tandem-calls | [^%c%c] tandem-thought-0\n", close[n], open[n]);
-}
-
 static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
     add(w, REPLY_ROOT " ::= tandem-part");
     if (marks) {
@@ -385,10 +371,12 @@ static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
         add(w, "tandem-part");
     }
     add(w, "\n");
-    if (marks && marks->calls && w->marks)
-        add_thoughts_to_call(w, marks);
-    else if (marks)
-        grammar_add_until(&w->out, "tandem-thought", marks->close, "tandem-after", false);
+    if (marks) {
+        const struct grammar_end ends[] = {{marks->close, "tandem-after"},
+                                           {w->marks ? w->marks->open : NULL, "tandem-calls"}};
+        grammar_add_until_either(&w->out, "tandem-thought", ends,
+                                 w->marks && w->marks->in_thoughts ? 2 : 1, false);
+    }
     add_part(w, marks);
 }
 

@@ -32,10 +32,7 @@ static const struct chat_marks MARKS[] = {
      .close = "<|END_THINKING|>",
      .before = "<|START_RESPONSE|>",
      .behind = "<|END_RESPONSE|>"},
-    {.sign = "<|inner_prefix|>",
-     .open = "<|inner_prefix|>",
-     .close = "<|inner_suffix|>",
-     .calls = true},
+    {.sign = "<|inner_prefix|>", .open = "<|inner_prefix|>", .close = "<|inner_suffix|>"},
     {.sign = "[BEGIN FINAL RESPONSE]",
      .open = "Here are my reasoning steps:",
      .close = "[BEGIN FINAL RESPONSE]",
@@ -167,11 +164,9 @@ static void look_for_end_of_answer(struct chat_reply *r) {
 
 // Whether the end of a thought, or a call that ends it, comes; *call: the latter.
 static int ends_thought(const struct chat_reply *r, size_t first, bool *call) {
-    const struct chat_marks *marks = r->style.thoughts;
-    const int close = goes_along(r, first, marks->close);
-    const int open = marks->calls && r->style.tools && r->style.calls
-                         ? goes_along(r, first, r->style.calls->open)
-                         : 0;
+    const struct call_marks *calls = r->style.tools ? r->style.calls : NULL;
+    const int close = goes_along(r, first, r->style.thoughts->close);
+    const int open = calls && calls->in_thoughts ? goes_along(r, first, calls->open) : 0;
     *call = open > 0;
     return close ? close : open;
 }

@@ -22,7 +22,6 @@ struct chat_marks {
     bool channels;      // thoughts, answers and calls are messages, each with a channel
     const char *before; // the answer itself, where the model writes it; NULL: nothing
     const char *behind; // the answer: looked for where before came or is NULL; NULL: nothing
-    bool calls;         // a call of a tool ends a thought too; its mark begins as close does
 };
 // The marks that a template uses; NULL: none.
 const struct chat_marks *chat_marks_find(const char *source, size_t length);

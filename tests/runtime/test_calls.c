@@ -223,6 +223,10 @@ static const struct reply_case CASES[] = {
      "<tool_call>find\n<arg_key>zip</arg_key>\n<arg_value>90210</arg_value>\n<arg_key>id</arg_key>"
      "\n<arg_value>[1]</arg_value>\n</tool_call>",
      "@find {\"zip\": \"90210\", \"id\": \"[1]\"}"},
+    {CODER "</think>",
+     "<think>a <b> </thi\n<tool_call>\n<function=stop>\n</function>\n</tool_call>\nb</think>",
+     "~a <b> </thi\n@stop {}b</think>"},
+    {CODER "</think>", "<think>a <tool_call", "~a <tool_call"},
     {CODER, "<tool_call>\n<function=stop>\n</function>\n</tool_call>", "@stop {}"},
     {CODER, "<tool_call>\n<function=get_weather>\n<parameter=city>\nBer",
      "@get_weather {\"city\": \"Ber"},

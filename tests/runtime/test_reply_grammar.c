@@ -398,6 +398,10 @@ static void calls_in_tags_are_valid(void **state) {
         {"<minimax:tool_call>\n<invoke name=\"get\">\n<parameter name=\"days", 0},
         {"<minimax:tool_call>\n</minimax", 0},
         {"<minimax:tool_call>\n<invoke name=\"got", 0}};
+    static const struct allowed coder[] = {
+        {"<think>a <b> </thi<tool_call>\n<function=stop>\n</function>\n</tool_call>", 2},
+        {"<think>a <tool_call> b", 0},
+        {"<think>a</think>b", 2}};
     static const struct allowed seed[] = {
         {"<seed:tool_call>\n<function=get>\n<parameter=city>Ulm\n</parameter>\n<parameter=days>3"
          "</parameter>\n<parameter=flag>True</parameter>\n</function>\n</seed:tool_call>",
@@ -418,6 +422,7 @@ static void calls_in_tags_are_valid(void **state) {
         {"<" DSML "function_calls>\n<" DSML "invoke name=\"got", 0}};
     (void)state;
     CHECK("<minimax:tool_call></think>", TOOLS, {.must_call = false}, minimax);
+    CHECK("<tool_call><function=</think>", TOOLS, {.must_call = false}, coder);
     CHECK("<seed:tool_call><function=", TOOLS, {.must_call = false}, seed);
     CHECK(DSML "function_calls>", TOOLS, {.must_call = false}, deepseek);
 }
