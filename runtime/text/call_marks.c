@@ -66,6 +66,7 @@ static const struct call_marks MARKS[] = {
      .tags = &FUNCTION,
      .open = "<tool_call>",
      .end = "</tool_call>",
+     .loose = true,
      .in_thoughts = true},
     {.sign = "<function=",
      .with = "</function>",

@@ -95,8 +95,10 @@ static bool text_step(struct chat_calls *c) {
     while (space < c->n_held && is_space(c->held[space])) space++;
     if (space == c->n_held) return space >= SPACE_MOST && give(c, space);
     const int open = goes_along(c->held + space, c->n_held - space, c->marks->open);
-    if (open < 0) return false;
-    if (open > 0 || (c->marks->bare && !c->began && c->held[space] == '{')) {
+    const int call =
+        c->marks->loose ? goes_along(c->held + space, c->n_held - space, c->marks->tags->call) : 0;
+    if (open < 0 || call < 0) return false;
+    if (open > 0 || call > 0 || (c->marks->bare && !c->began && c->held[space] == '{')) {
         c->n_open = space + (open > 0 ? strlen(c->marks->open) : 0);
         c->began = true;
         enter(c, CALLS_HEAD);
@@ -191,14 +193,23 @@ static bool take_value(struct chat_calls *c, struct reader *r, struct span key, 
     return take(r, ",") || !r->more;
 }
 
+// True if nothing but white space stands before the head of a call.
+static bool lacks_mark(const struct chat_calls *c) {
+    return c->n_open == 0 || is_space(c->held[c->n_open - 1]);
+}
+
+// True if a tool has the name, or none is known.
+static bool has_tool(const struct chat_calls *c) {
+    const size_t n = c->tools ? chat_tools_count(c->tools) : 0;
+    bool has = !c->tools;
+    for (size_t i = 0; i < n && !has; i++) has = strcmp(chat_tools_name(c->tools, i), c->name) == 0;
+    return has;
+}
+
 // True if a name alone makes a call: behind a mark, or where a tool has the name. An answer may be
 // an object with a name, too.
 static bool is_enough(const struct chat_calls *c) {
-    const size_t n = c->tools ? chat_tools_count(c->tools) : 0;
-    bool enough = !c->tools || (c->n_open > 0 && !is_space(c->held[c->n_open - 1]));
-    for (size_t i = 0; i < n && !enough; i++)
-        enough = strcmp(chat_tools_name(c->tools, i), c->name) == 0;
-    return enough || !c->marks->bare;
+    return !c->marks->bare || !lacks_mark(c) || has_tool(c);
 }
 
 // Ends before the arguments, or before the bracket where there are none.
@@ -260,7 +271,7 @@ static bool take_tag(struct reader *r, const struct call_tags *tags, const char 
 static bool read_tags(struct chat_calls *c, struct reader *r) {
     struct span name, attributes;
     return take_tag(r, c->marks->tags, c->marks->tags->call, &name, &attributes) &&
-           keep_name(c, name);
+           keep_name(c, name) && (!c->marks->loose || !lacks_mark(c) || has_tool(c));
 }
 
 static bool read_pairs(struct chat_calls *c, struct reader *r) {

@@ -226,6 +226,15 @@ static const struct reply_case CASES[] = {
     {CODER "</think>",
      "<think>a <b> </thi\n<tool_call>\n<function=stop>\n</function>\n</tool_call>\nb</think>",
      "~a <b> </thi\n@stop {}b</think>"},
+    // The mark before a call may be missing.
+    {CODER,
+     "Yes.\n<function=get_weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</"
+     "tool_call>\n"
+     "<tool_call>\n<function=stop>\n</function>\n</tool_call>",
+     "Yes.@get_weather {\"city\": \"Ulm\"}@stop {}"},
+    {CODER, "<function=other>\n</function>", "<function=other>\n</function>"},
+    {CODER, "a <func", "a <func"},
+    {CODER, "<tool_call>\n<function=other>\n</function>\n</tool_call>", "@other {}"},
     {CODER "</think>", "<think>a <tool_call", "~a <tool_call"},
     {CODER, "<tool_call>\n<function=stop>\n</function>\n</tool_call>", "@stop {}"},
     {CODER, "<tool_call>\n<function=get_weather>\n<parameter=city>\nBer",
