@@ -394,8 +394,8 @@ static char *template_variables(const struct cli_options *o) {
 
 static enum status read_format(struct chat_format *out, const struct cli *cli, struct err *e) {
     char *variables = template_variables(&cli->options);
-    const struct chat_options options = {.template = cli->options.chat_template,
-                                         .kwargs = variables};
+    const struct chat_options options = {
+        .template = cli->options.chat_template, .kwargs = variables, .tools = cli->options.tools};
     struct gguf g = {0};
     enum status status = gguf_open(&g, cli->options.model, e);
     if (!status) status = chat_open(out, &g, &options, &cli->log, e);

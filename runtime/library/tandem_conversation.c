@@ -110,9 +110,10 @@ static enum status encode(const struct tandem_engine *en, const struct reading *
                                         .n_messages = r->n,
                                         .tools = r->tools.list ? &r->tools : NULL,
                                         .with_reply = part != TANDEM_CHAT_WHOLE};
+    const struct chat_format *chat = tandem_chat_of(en, c.tools);
     struct chat_text text = {0};
-    enum status status = part == TANDEM_CHAT_NEXT ? chat_render_next(&en->chat, &c, &text, e)
-                                                  : chat_render(&en->chat, &c, &text, e);
+    enum status status = part == TANDEM_CHAT_NEXT ? chat_render_next(chat, &c, &text, e)
+                                                  : chat_render(chat, &c, &text, e);
     if (!status) status = chat_encode(engine_tokenizer(en->engine), &text, out, e);
     chat_text_close(&text);
     return status;

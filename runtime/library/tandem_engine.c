@@ -41,6 +41,21 @@ static enum status find_chat(struct tandem_engine *en, struct err *e) {
     return status;
 }
 
+// Opens that of conversations with tools, where the file has another one for them.
+static enum status find_tool_chat(struct tandem_engine *en, struct err *e) {
+    const struct gguf *g = engine_gguf(en->engine);
+    const struct chat_options options = {.kwargs = en->request.asked.chat_kwargs, .tools = true};
+    struct err refused = {0};
+    if (en->request.asked.chat_template || !chat_has_tool_template(g)) return OK;
+    if (chat_open(&en->tool_chat, g, &options, &en->request.log, &refused) == ERR_MEMORY)
+        *e = refused;
+    return e->status;
+}
+
+const struct chat_format *tandem_chat_of(const struct tandem_engine *engine, bool tools) {
+    return tools && engine->tool_chat.template ? &engine->tool_chat : &engine->chat;
+}
+
 static enum status make_sessions(struct tandem_engine *en, struct err *e) {
     const struct workload *w = engine_workload(en->engine);
     const size_t n_tokens = (size_t)w->n_sessions * ((size_t)w->n_ctx + 1);
@@ -63,7 +78,7 @@ static enum status open_engine(struct tandem_engine *en, const char *model_path,
     if (!model_path) return err_set(e, ERR_USAGE, "the path of the model is NULL");
     if (tandem_request_read(&en->request, model_path, options, e) ||
         engine_open(&en->engine, &en->request.engine, e) || make_sessions(en, e) ||
-        find_chat(en, e) ||
+        find_chat(en, e) || find_tool_chat(en, e) ||
         tandem_plan_make(&en->plan, engine_plan(en->engine), engine_shape(en->engine), e))
         return e->status;
     describe_model(en);
@@ -92,6 +107,7 @@ void tandem_close(struct tandem_engine *engine) {
     engine_close(engine->engine);
     tandem_plan_free(engine->plan);
     chat_close(&engine->chat);
+    chat_close(&engine->tool_chat);
     mem_free(engine->sessions);
     mem_free(engine->tokens);
     mem_free(engine->items);

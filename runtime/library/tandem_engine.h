@@ -29,7 +29,8 @@ struct tandem_engine {
     struct tandem_model model;
     struct tandem_plan *plan;
     struct chat_format chat;
-    struct err chat_refused; // status OK: chat is known
+    struct chat_format tool_chat; // of conversations with tools; zeroed: chat is
+    struct err chat_refused;      // status OK: chat is known
     int32_t n_sessions, n_ctx;
     struct tandem_session *sessions; // owned, [n_sessions]
     int32_t *tokens;                 // owned, [n_sessions, n_ctx + 1]
@@ -41,5 +42,7 @@ struct tandem_engine {
 void tandem_session_push(struct tandem_session *session, int32_t token);
 // ERR_LIMIT: the session has no room for what is asked.
 enum status tandem_session_full(const struct tandem_session *session, struct err *e);
+// The format of conversations with or without tools.
+const struct chat_format *tandem_chat_of(const struct tandem_engine *engine, bool tools);
 
 #endif

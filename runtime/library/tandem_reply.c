@@ -18,8 +18,9 @@ static enum status read_all(struct tandem_reply *r, const struct tandem_engine *
         return err_set(e, ERR_USAGE, "options: more than one of grammar, json_schema and tools");
     if (o->tools && chat_tools_open(&r->tools, o->tools, strlen(o->tools), e)) return e->status;
     if (o->reply || o->tools || o->on_part) {
-        r->style.thoughts = engine->chat.marks;
-        r->style.calls = engine->chat.calls;
+        const struct chat_format *chat = tandem_chat_of(engine, o->tools);
+        r->style.thoughts = chat->marks;
+        r->style.calls = chat->calls;
         r->style.tools = o->tools ? &r->tools : NULL;
     }
     if (!o->reply && !o->tools && !o->json_schema) return OK;

@@ -519,10 +519,17 @@ static const char *template_of_tokens(const struct gguf *g) {
     return "chatml";
 }
 
-static enum status use_file(struct chat_format *f, const struct gguf *g, const struct log *log,
-                            struct err *e) {
+// The name that converters give a second template, of models whose first one leaves tools out.
+#define TOOL_TEMPLATE "tokenizer.chat_template.tool_use"
+
+bool chat_has_tool_template(const struct gguf *g) { return gguf_find(g, TOOL_TEMPLATE); }
+
+static enum status use_file(struct chat_format *f, const struct gguf *g, bool tools,
+                            const struct log *log, struct err *e) {
+    const char *key =
+        tools && chat_has_tool_template(g) ? TOOL_TEMPLATE : "tokenizer.chat_template";
     struct gguf_text source = {0};
-    if (gguf_read_text(g, "tokenizer.chat_template", &source, e) != OK) return e->status;
+    if (gguf_read_text(g, key, &source, e) != OK) return e->status;
     if (!source.bytes || source.length == 0) {
         const char *name = template_of_tokens(g);
         log_line(log, LOG_WARN,
@@ -571,7 +578,7 @@ enum status chat_open(struct chat_format *f, const struct gguf *g, const struct 
         if (o->template)
             use_given(f, o->template, e);
         else
-            use_file(f, g, log, e);
+            use_file(f, g, o->tools, log, e);
     }
     if (e->status != OK) chat_close(f);
     return e->status;

@@ -44,6 +44,7 @@ struct chat_options { // zeros are sensible
     const char *template;
     const char *kwargs; // a JSON object of variables for the template; NULL: none
     int64_t now_s;      // time since 1970 that the template sees; 0: now
+    bool tools;         // conversations have tools: the file's template for these, if it has one
 };
 
 #define CHAT_FILE_NAME  "of the file"
@@ -72,6 +73,8 @@ struct chat_text { // a zeroed one is empty; the caller owns it
 // format borrows nothing.
 enum status chat_open(struct chat_format *f, const struct gguf *g, const struct chat_options *o,
                       const struct log *log, struct err *e);
+// True if the file has another template for conversations with tools.
+bool chat_has_tool_template(const struct gguf *g);
 void chat_close(struct chat_format *f); // accepts a zeroed one; leaves it zeroed
 
 // Renders a whole conversation. Where the template refuses a system message, or two messages of one

@@ -377,6 +377,16 @@ calls "Look at Riga.\n/save $work/numbered.json\n" -n 100
 result chat_numbers_calls
 mv "$work/template.before" "$work/template"
 
+# A file can have another template for conversations with tools.
+second="tokenizer.chat_template.tool_use=str:$(cat "$work/template")"
+"$TANDEM" quantize --override-kv "$second" "$MODEL" "$work/two.gguf" COPY >"$work/out" 2>&1
+printf 'Look at Riga.\n' | "$TANDEM" chat -m "$work/two.gguf" --temp 0 -c 512 --lines -n 60 \
+    --tools "$work/tools" >"$work/out" 2>"$work/err"
+code=$?
+[ $code -eq 0 ] && [ "$(cat "$work/out")" = 'look {"place": "Riga"}' ]
+result chat_takes_the_template_for_tools
+rm -f "$work/two.gguf"
+
 # A result that does not fit into the context leaves the question and the call, which waits again.
 long=$(seq 1 400 | tr '\n' ' ')
 calls "/load $work/calls.json\n/result $long\n/save $work/full.json\n/result Look at Minsk.\n" -c 320

@@ -48,6 +48,9 @@ void api_write_model(const char *path, uint32_t bos, int32_t end_of_turn) {
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}"
         "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
         "{% endif %}");
+    gguf_build_text(&b, "tokenizer.chat_template.tool_use",
+                    "<tool_call>{% for t in tools %}{{ t.function.name }};{% endfor %}"
+                    "{% for m in messages %}{{ m.content }};{% endfor %}");
     gguf_build_int(&b, "tokenizer.ggml.bos_token_id", GGUF_U32, bos);
     gguf_build_int(&b, "tokenizer.ggml.add_bos_token", GGUF_BOOL, bos < TINY_VOCAB);
     gguf_build_int(&b, "tokenizer.ggml.eot_token_id", GGUF_U32, (uint32_t)end_of_turn);

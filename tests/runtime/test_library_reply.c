@@ -141,11 +141,36 @@ static void test_conversations(void **state) {
     tandem_close(engine);
 }
 
+// The model's file has another template for conversations with tools.
+static void test_tool_template(void **state) {
+    const struct api_fixture *f = *state;
+    const char *messages = "[{\"role\":\"user\",\"content\":\"Where?\"}]";
+    struct tandem_engine_options options = f->options;
+    struct tandem_engine *engine;
+    struct tandem_result result;
+    struct tandem_error e;
+    struct parts parts = {.refuses = false};
+    const struct tandem_generate_options o = {
+        .tools = TOOLS, .must_call = true, .on_part = take_part, .context = &parts};
+    options.n_ctx = 512;
+    api_ok(tandem_open(&engine, f->path, &options, &e), &e);
+    char *text = tell(engine, messages, TOOLS, TANDEM_OK);
+    assert_string_equal(text, "<tool_call>look;Where?;");
+    tandem_free(text);
+    text = tell(engine, messages, NULL, TANDEM_OK);
+    assert_non_null(strstr(text, "<|im_start|>user\nWhere?"));
+    tandem_free(text);
+    assert_int_equal(answer(engine, o, &result), TANDEM_OK);
+    assert_non_null(strstr(parts.text[TANDEM_PART_CALL], "look"));
+    tandem_close(engine);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_schema),
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_conversations),
+        cmocka_unit_test(test_tool_template),
     };
     return cmocka_run_group_tests(tests, api_setup, api_teardown);
 }
