@@ -376,15 +376,18 @@ enum status chat_answer(struct chat *chat, bool *answered, struct err *e) {
 
 // ---- Opening and closing ------------------------------------------------------------------------
 
-// The variables of the template: those of the person, with the switch by which templates turn
-// thoughts on and off. The caller frees them. NULL: none, or no memory.
+// The variables of the template: those of the person, with the switches by which templates turn
+// thoughts on and off: most have the first, Granite 3.3 the second, the mixtures of Cohere the
+// third. The caller frees them. NULL: none, or no memory.
 static char *template_variables(const struct cli_options *o) {
+    static const char *const switches[] = {"enable_thinking", "thinking", "reasoning"};
     json_t *root = o->chat_kwargs ? json_loads(o->chat_kwargs, 0, NULL) : json_object();
     if (!json_is_object(root) || o->thinking == THINKING_AUTO) {
         json_decref(root); // chat_open says what is wrong with it
         return o->chat_kwargs ? mem_text(o->chat_kwargs, strlen(o->chat_kwargs)) : NULL;
     }
-    json_object_set_new(root, "enable_thinking", json_boolean(o->thinking == THINKING_ON));
+    for (int i = 0; i < 3; i++)
+        json_object_set_new(root, switches[i], json_boolean(o->thinking == THINKING_ON));
     const size_t length = json_dumpb(root, NULL, 0, 0);
     char *text = mem_alloc(length + 1, 1);
     if (text) json_dumpb(root, text, length, 0);

@@ -292,19 +292,21 @@ chat "Name a city.\n/save $work/pipe\n/save $work/link\n" -n 4
 [ $code -eq 0 ] && [ -p "$work/pipe" ] && grep -q 'pipe: No such device' "$work/err" &&
     [ -L "$work/link" ] && grep -q '"Name a city."' "$work/saved.json"
 result chat_save_replaces_files_alone
-# The switch for thoughts reaches the template, also in the middle.
-cat >"$work/template" <<'X'
-{{- '<|im_start|>user\n' + messages[-1].content + (' 1+1=2, 2+2=' if enable_thinking else '') }}
+# The switch for thoughts reaches the template by each of its names, also in the middle.
+for name in enable_thinking thinking reasoning; do
+    cat >"$work/template" <<X
+{{- '<|im_start|>user\n' + messages[-1].content + (' 1+1=2, 2+2=' if $name else '') }}
 {{- '<|im_end|>\n<|im_start|>assistant\n' }}
 X
-chat 'Hello 1+1=2, 2+2=\n' -n 8 -q --chat-template "$work/template" --reasoning off
-cp "$work/out" "$work/expected"
-chat 'Hello\n/set reasoning on\nHello\n/set reasoning off\nHello\n' -n 8 -q \
-    --chat-template "$work/template" --reasoning off
-[ $code -eq 0 ] && [ "$(sed -n 2p "$work/out")" = "$(cat "$work/expected")" ] &&
-    [ "$(sed -n 1p "$work/out")" = "$(sed -n 3p "$work/out")" ] &&
-    [ "$(sed -n 1p "$work/out")" != "$(sed -n 2p "$work/out")" ]
-result chat_reasoning_switch
+    chat 'Hello 1+1=2, 2+2=\n' -n 8 -q --chat-template "$work/template" --reasoning off
+    cp "$work/out" "$work/expected"
+    chat 'Hello\n/set reasoning on\nHello\n/set reasoning off\nHello\n' -n 8 -q \
+        --chat-template "$work/template" --reasoning off
+    [ $code -eq 0 ] && [ "$(sed -n 2p "$work/out")" = "$(cat "$work/expected")" ] &&
+        [ "$(sed -n 1p "$work/out")" = "$(sed -n 3p "$work/out")" ] &&
+        [ "$(sed -n 1p "$work/out")" != "$(sed -n 2p "$work/out")" ]
+    result chat_reasoning_switch_$name
+done
 
 # Where the template opens a thought whatever the switch says, it is ended at once.
 cat >"$work/template" <<'X'
