@@ -52,7 +52,7 @@ CMOCKA := -lcmocka
 
 CHOSEN := runtime/cli/heap_$(if $(USE_JEMALLOC),jemalloc,none).c runtime/cli/line_editor_$(if $(USE_LIBEDIT),edit,none).c runtime/hub/transfer_$(if $(USE_CURL),curl,none).c
 CORES := kernels/cpu/cores_$(or $(USE_HWLOC),$(if $(filter darwin,$(SYSTEM)),darwin,none)).c
-LIBRARY := $(wildcard base/*.c kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c planner/*/*.c runtime/*/*.c)
+LIBRARY := $(wildcard base/*.c base/regex/*.c kernels/*.c kernels/cpu/*.c kernels/cpu/*/*.c planner/*/*.c runtime/*/*.c)
 LIBRARY := $(filter-out runtime/commands/main_%.c runtime/cli/heap_%.c runtime/cli/line_editor_%.c runtime/hub/transfer_%.c kernels/cpu/cores_%.c $(OTHER_ISA) $(OTHER_SYSTEM),$(LIBRARY))
 # Fuzzers call parsers; the matmuls are left out because clang takes minutes to instrument them.
 LIBRARY := $(filter-out $(if $(filter fuzz,$(BUILD)),kernels/cpu/x86/matmul_%),$(LIBRARY))

@@ -71,7 +71,7 @@ function check_include(line,    path) {
     sub(/^[^"<]*["<]/, "", path)
     sub(/[">].*/, "", path)
     if (line ~ /</) {
-        if (FILENAME ~ /^base\// && path ~ /^(hwloc|omp|jansson|pcre2|utf8proc|jemalloc|cmocka)/)
+        if (FILENAME ~ /^base\/[^\/]*$/ && path ~ /^(hwloc|omp|jansson|pcre2|utf8proc|jemalloc|cmocka)/)
             report(FNR, "include", "base/ stands on libc alone, not on <" path ">")
         if (path ~ /intrin[.]h$|arm_neon|cpuid/ && FILENAME !~ /^kernels\/cpu\//)
             report(FNR, "include", "<" path "> belongs in kernels/cpu/")

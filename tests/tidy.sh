@@ -23,7 +23,8 @@ lists="kernels/(ops|op_command|op_cost|dtypes|kv_page)[.]|kernels/[a-z_]*[.]def\
 devices="$lists|kernels/device[.]|kernels/cpu/device/(cpu_device|isa)[.]"
 below="base/|$devices|planner/(planner[.]h|.*[.]c)\$|runtime/((options|tandem)[.]h|gguf/)"
 directions="
-base/               ^base/
+base/regex/         ^base/
+base/               ^base/[^/]*\$
 kernels/cpu/x86/    ^($shared|kernels/cpu/([^/]*\$|x86/))
 kernels/cpu/arm/    ^($shared|kernels/cpu/([^/]*\$|arm/))
 kernels/cpu/device/ ^($shared|kernels/cpu/)

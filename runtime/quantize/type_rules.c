@@ -3,9 +3,7 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/quantize.h"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include "base/regex/regex.h"
 
 #include <string.h>
 #include <strings.h>
@@ -13,17 +11,14 @@
 enum { FILE_BYTES_MOST = 1 << 20, MATCH_LIMIT = 1000000 };
 
 struct type_pattern {
-    char *text; // owned: without its type
-    pcre2_code *code;
+    char *text;          // owned: without its type
+    struct regex *regex; // owned
     enum dtype type;
     bool is_used;
 };
 
 struct type_patterns {
-    pcre2_general_context *memory; // routes PCRE2 through mem_alloc
-    pcre2_compile_context *options;
-    pcre2_match_context *limits;
-    pcre2_match_data *match;
+    struct regex_search search;
     struct type_pattern *list; // owned
     uint32_t n, capacity;
 };
@@ -55,53 +50,27 @@ static enum status read_type(enum dtype *out, const char *option, const char *na
 
 static const char OPTION[] = "--tensor-type", PURPOSE[] = "patterns of tensors";
 
-static void *give(PCRE2_SIZE size_bytes, void *unused) {
-    (void)unused;
-    return mem_alloc(size_bytes, 1);
-}
-
-static void take(void *memory, void *unused) {
-    (void)unused;
-    mem_free(memory);
-}
-
 static enum status open_patterns(struct type_patterns **out, struct err *e) {
     struct type_patterns *p = *out = mem_alloc(1, sizeof *p);
     if (!p) return err_memory(e, sizeof *p, PURPOSE);
-    p->memory = pcre2_general_context_create(give, take, NULL);
-    if (p->memory) p->options = pcre2_compile_context_create(p->memory);
-    if (p->options) p->limits = pcre2_match_context_create(p->memory);
-    if (p->limits) p->match = pcre2_match_data_create(1, p->memory);
-    if (!p->match) return err_memory(e, 0, PURPOSE);
-    pcre2_set_match_limit(p->limits, MATCH_LIMIT);
-    return OK;
+    return regex_search_open(&p->search, MATCH_LIMIT, e);
 }
 
 static void close_patterns(struct type_patterns *p) {
     if (!p) return;
     for (uint32_t i = 0; i < p->n; i++) {
-        pcre2_code_free(p->list[i].code);
+        regex_close(p->list[i].regex);
         mem_free(p->list[i].text);
     }
     mem_free(p->list);
-    pcre2_match_data_free(p->match);
-    pcre2_match_context_free(p->limits);
-    pcre2_compile_context_free(p->options);
-    pcre2_general_context_free(p->memory);
+    regex_search_close(&p->search);
     mem_free(p);
 }
 
-static enum status compile(const struct type_patterns *p, struct type_pattern *out, struct err *e) {
-    int code = 0;
-    PCRE2_SIZE where = 0;
-    PCRE2_UCHAR reason[120];
-    out->code = pcre2_compile((PCRE2_SPTR)out->text, PCRE2_ZERO_TERMINATED,
-                              PCRE2_CASELESS | PCRE2_NEVER_UTF, &code, &where, p->options);
-    if (out->code) return OK;
-    if (code == PCRE2_ERROR_HEAP_FAILED) return err_memory(e, 0, PURPOSE);
-    pcre2_get_error_message(code, reason, sizeof reason);
-    err_set(e, ERR_USAGE, "%s pattern '%.80s', character %zu: %s", OPTION, out->text, where + 1,
-            (const char *)reason);
+static enum status compile(struct type_pattern *out, struct err *e) {
+    const enum status status = regex_open(&out->regex, out->text, REGEX_ANY_CASE, e);
+    if (status != ERR_USAGE) return status;
+    err_context(e, "%s pattern '%.80s'", OPTION, out->text);
     return err_fix(e, "write a regular expression, such as blk\\.[0-9]\\.ffn_down=q8_0");
 }
 
@@ -127,7 +96,7 @@ static enum status add_pattern(struct type_patterns *p, const char *text, struct
     if (read_type(&type, OPTION, equals + 1, e) || make_room(p, e)) return e->status;
     struct type_pattern *new = &p->list[p->n++];
     *new = (struct type_pattern){.text = mem_text(text, (size_t)(equals - text)), .type = type};
-    return new->text ? compile(p, new, e) : err_memory(e, strlen(text), PURPOSE);
+    return new->text ? compile(new, e) : err_memory(e, strlen(text), PURPOSE);
 }
 
 static enum status add_file(struct type_patterns *p, const char *path, struct err *e) {
@@ -181,15 +150,15 @@ enum status type_rules_find(struct type_rules *r, struct gguf_text name, bool *f
     *found = false;
     for (uint32_t i = 0; p && i < p->n && !*found; i++) {
         struct type_pattern *pattern = &p->list[i];
-        const int code = pcre2_match(pattern->code, (PCRE2_SPTR)name.bytes, name.length, 0, 0,
-                                     p->match, p->limits);
-        if (code == PCRE2_ERROR_NOMATCH) continue;
-        if (code == PCRE2_ERROR_NOMEMORY) return err_memory(e, 0, PURPOSE);
-        if (code < 0) {
+        const enum status status =
+            regex_find(&p->search, pattern->regex, name.bytes, name.length, 0, e);
+        if (status == ERR_LIMIT) {
             err_set(e, ERR_USAGE, "%s pattern '%.80s' takes too long with %.*s", OPTION,
                     pattern->text, (int)(name.length < 64 ? name.length : 64), name.bytes);
             return err_fix(e, "repeat nothing that is repeated already");
         }
+        if (status) return status;
+        if (!p->search.found) continue;
         pattern->is_used = *found = true;
         *out = pattern->type;
     }

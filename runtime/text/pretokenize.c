@@ -6,18 +6,14 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include "base/regex/regex.h"
 
 #include <string.h>
 
 enum { MAX_PATTERNS = 6 };
 
 struct pretokenizer {
-    pcre2_general_context *memory; // routes PCRE2 through mem_alloc
-    pcre2_match_context *limits;
-    pcre2_code *patterns[MAX_PATTERNS];
+    struct regex *patterns[MAX_PATTERNS]; // owned
     int n_patterns;
     struct pretokenizer_traits traits;
 };
@@ -198,34 +194,6 @@ static const struct group *find_group(const char *name, size_t length) {
 
 // ---- Opening ------------------------------------------------------------------------------------
 
-static void *give(PCRE2_SIZE size_bytes, void *unused) {
-    (void)unused;
-    return mem_alloc(size_bytes, 1);
-}
-
-static void take(void *memory, void *unused) {
-    (void)unused;
-    mem_free(memory);
-}
-
-static enum status compile(struct pretokenizer *p, const char *pattern, struct err *e) {
-    pcre2_compile_context *context = pcre2_compile_context_create(p->memory);
-    if (!context) return err_memory(e, 0, "a pre-tokenizer pattern");
-    int code = 0;
-    PCRE2_SIZE where = 0;
-    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF,
-                                         &code, &where, context);
-    pcre2_compile_context_free(context);
-    if (!compiled && code == PCRE2_ERROR_HEAP_FAILED)
-        return err_memory(e, 0, "a pre-tokenizer pattern");
-    ASSERT(compiled); // the patterns are constants
-    p->patterns[p->n_patterns++] = compiled;
-    // Where PCRE2 has no JIT for the machine, its interpreter gives the same words, slower.
-    if (pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE) == PCRE2_ERROR_NOMEMORY)
-        return err_memory(e, 0, "a pre-tokenizer pattern");
-    return OK;
-}
-
 enum status pretokenizer_open(struct pretokenizer **out, const char *name, size_t length,
                               struct err *e) {
     *out = NULL;
@@ -247,28 +215,21 @@ enum status pretokenizer_open(struct pretokenizer **out, const char *name, size_
         .nfc = group->traits & NFC,
         .characters = group->traits & CHARACTERS,
     };
-    p->memory = pcre2_general_context_create(give, take, NULL);
-    if (p->memory) p->limits = pcre2_match_context_create(p->memory);
-    if (!p->limits) {
-        err_memory(e, 0, "a pre-tokenizer");
-        goto fail;
+    for (int i = 0; i < MAX_PATTERNS && group->patterns[i]; i++) {
+        if (regex_open(&p->patterns[i], group->patterns[i], REGEX_UTF8 | REGEX_FAST, e)) goto fail;
+        p->n_patterns++;
     }
-    // A run of one letter may be as long as the text.
-    pcre2_set_match_limit(p->limits, UINT32_MAX);
-    for (int i = 0; i < MAX_PATTERNS && group->patterns[i]; i++)
-        if (compile(p, group->patterns[i], e) != OK) goto fail;
     *out = p;
     return OK;
 fail:
+    ASSERT(e->status == ERR_MEMORY); // the patterns are constants
     pretokenizer_close(p);
     return e->status;
 }
 
 void pretokenizer_close(struct pretokenizer *p) {
     if (!p) return;
-    for (int i = 0; i < p->n_patterns; i++) pcre2_code_free(p->patterns[i]);
-    pcre2_match_context_free(p->limits);
-    pcre2_general_context_free(p->memory);
+    for (int i = 0; i < p->n_patterns; i++) regex_close(p->patterns[i]);
     mem_free(p);
 }
 
@@ -301,44 +262,33 @@ static enum status add_end(struct split_list *list, size_t end, struct err *e) {
 
 // The state of one call of pretokenizer_split.
 struct run {
-    const struct pretokenizer *p;
-    pcre2_match_data *match;
+    struct regex_search search;
     const char *text; // valid UTF-8
     struct split_list *list;
 };
 
-static int match_once(const struct run *run, const pcre2_code *pattern, const char *word,
-                      size_t length, size_t from) {
-    // Words end between characters, and the text has been checked.
-    uint32_t options = PCRE2_NO_UTF_CHECK;
-    int rc =
-        pcre2_match(pattern, (PCRE2_SPTR)word, length, from, options, run->match, run->p->limits);
-    if (rc != PCRE2_ERROR_JIT_STACKLIMIT) return rc;
-    return pcre2_match(pattern, (PCRE2_SPTR)word, length, from, options | PCRE2_NO_JIT, run->match,
-                       run->p->limits);
-}
-
 // Cuts the word [first, last) into matches of pattern and the gaps between them.
-static enum status split_word(const struct run *run, const pcre2_code *pattern, size_t first,
+static enum status split_word(struct run *run, const struct regex *pattern, size_t first,
                               size_t last, struct err *e) {
-    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(run->match);
+    const struct regex_search *found = &run->search;
     size_t length = last - first, done = 0;
     while (done < length) {
-        int rc = match_once(run, pattern, run->text + first, length, done);
-        if (rc == PCRE2_ERROR_NOMATCH) break;
-        if (rc == PCRE2_ERROR_NOMEMORY || rc == PCRE2_ERROR_HEAPLIMIT)
-            return err_memory(e, length, "matching a pre-tokenizer pattern");
-        if (rc < 0) return err_set(e, ERR_LIMIT, "text cannot be cut into words (PCRE2 %d)", rc);
-        ASSERT(range[1] > range[0]); // no pattern matches nothing
-        if (range[0] > done && add_end(run->list, first + range[0], e) != OK) return e->status;
-        if (add_end(run->list, first + range[1], e) != OK) return e->status;
-        done = range[1];
+        // Words end between characters.
+        if (regex_find(&run->search, pattern, run->text + first, length, done, e))
+            return e->status == ERR_LIMIT ? err_context(e, "text cannot be cut into words")
+                                          : e->status;
+        if (!found->found) break;
+        ASSERT(found->last > found->first); // no pattern matches nothing
+        if (found->first > done && add_end(run->list, first + found->first, e) != OK)
+            return e->status;
+        if (add_end(run->list, first + found->last, e) != OK) return e->status;
+        done = found->last;
     }
     return done < length ? add_end(run->list, last, e) : OK;
 }
 
 // Splits every word of the list with one more pattern.
-static enum status apply(const struct run *run, const pcre2_code *pattern, struct err *e) {
+static enum status apply(struct run *run, const struct regex *pattern, struct err *e) {
     struct split_list *list = run->list;
     size_t n_words = list->count;
     size_t *words = list->ends;
@@ -374,18 +324,17 @@ enum status pretokenizer_split(const struct pretokenizer *p, const char *text, s
     ASSERT(p);
     out->count = 0;
     if (length == 0) return OK;
-    struct run run = {.p = p, .text = text, .list = out};
+    struct run run = {.text = text, .list = out};
     char *copy = NULL;
-    enum status status = OK;
     if (!utf8_valid(text, length)) {
         run.text = copy = make_valid(text, length);
         if (!copy) return err_memory(e, length, "text to be cut into words");
     }
-    run.match = pcre2_match_data_create(1, p->memory);
-    if (!run.match) status = err_memory(e, 0, "matching a pre-tokenizer pattern");
+    // A run of one letter may be as long as the text.
+    enum status status = regex_search_open(&run.search, UINT32_MAX, e);
     if (status == OK) status = add_end(out, length, e);
     for (int i = 0; i < p->n_patterns && status == OK; i++) status = apply(&run, p->patterns[i], e);
-    pcre2_match_data_free(run.match);
+    regex_search_close(&run.search);
     mem_free(copy);
     return status;
 }
