@@ -8,14 +8,14 @@
 
 #include "planner/plan/request.h"
 
-// Turns an "-ot" text, "regex=DEVICE[,regex=DEVICE]", into place.units. Patterns are POSIX extended
-// ones (and \d and (?:...) of others) that match anywhere in a tensor's name; the first that
-// matches decides. DEVICE is CPU or GPU, or one of device_names.def. A unit goes where its big
-// matrices go: those of the experts in an experts unit, else all of them; vectors and routers
-// follow, so "ffn_.*_exps=CPU" moves whole experts units. A tied head has the name output.weight. A
-// unit that no pattern matches keeps its device, which is DEVICE_ANY at first. ERR_USAGE if a
-// pattern is wrong, decides nothing, or separates tensors of a unit (it names the tensors and a
-// pattern that keeps them together).
+// Turns an "-ot" text, "regex=DEVICE[,regex=DEVICE]", into place.units. Patterns are Perl's
+// and match anywhere in a tensor's name, where capitals count; the first that matches decides.
+// DEVICE is CPU or GPU, or one of device_names.def. A unit goes where its big matrices go: those of
+// the experts in an experts unit, else all of them; vectors and routers follow, so
+// "ffn_.*_exps=CPU" moves whole experts units. A tied head has the name output.weight. A unit that
+// no pattern matches keeps its device, which is DEVICE_ANY at first. ERR_USAGE if a pattern is
+// wrong, decides nothing, or separates tensors of a unit (it names the tensors and a pattern that
+// keeps them together).
 enum status constraints_add_patterns(struct constraints *c, const struct shape *shape,
                                      const char *patterns, struct err *e);
 

@@ -1,7 +1,7 @@
 /* fuzz_patterns.c: libFuzzer entry for "-ot" texts.
  *
  * A text is refused as a wrong use with a reason, or gives every unit a device or none. Neither may
- * take the regular expressions of libc beyond bounds. Run by tests/fuzz/fuzz.sh.
+ * take long, however often a pattern repeats. Run by tests/fuzz/fuzz.sh.
  */
 #include "planner/planner.h"
 
