@@ -639,6 +639,17 @@ static bool has_file(const struct cli_options *o, const struct cli_options *by_a
     return !by_arguments->hub_repo || !cli_variable(variables, "LLAMA_ARG_HF_REPO");
 }
 
+// An auto goes for both types of the cache: where an argument gives one type, a variable's auto for
+// the other is left out.
+static void leave_half_out(struct cli_options *o, const struct cli_options *by_arguments,
+                           const struct arguments *a) {
+    const bool half = (o->kv_type_k == KV_TYPE_AUTO) != (o->kv_type_v == KV_TYPE_AUTO);
+    if (half && a->given[AT(kv_type_k)] && o->kv_type_v == KV_TYPE_AUTO)
+        o->kv_type_v = by_arguments->kv_type_v;
+    if (half && a->given[AT(kv_type_v)] && o->kv_type_k == KV_TYPE_AUTO)
+        o->kv_type_k = by_arguments->kv_type_k;
+}
+
 // Applies the variables of the environment whose options the arguments neither give nor exclude.
 static enum status take_variables(struct cli_options *o, const struct arguments *a,
                                   char *const *variables, struct err *e) {
@@ -656,6 +667,7 @@ static enum status take_variables(struct cli_options *o, const struct arguments 
         if (check_pairs(&by_arguments, taken, n_taken, &s, e) || apply(o, &s, e)) return e->status;
         taken[n_taken++] = s;
     }
+    leave_half_out(o, &by_arguments, a);
     if (!by_arguments.hub_file && !has_file(o, &by_arguments, variables)) o->hub_file = NULL;
     return OK;
 }

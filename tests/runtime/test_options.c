@@ -365,6 +365,22 @@ static void arguments_win_over_variables_of_other_options(void **state) {
     assert_true(o.cpu_experts);
     assert_int_equal(PARSE_WITH(experts[0], "bench", "-m", "x", "-ncmoe", "0"), OK);
     assert_true(!o.cpu_experts && o.n_cpu_experts == 0);
+    static const char *const autos[][3] = {
+        {"LLAMA_ARG_CACHE_TYPE_V=auto"},
+        {"LLAMA_ARG_CACHE_TYPE_K=auto", "LLAMA_ARG_CACHE_TYPE_V=auto"}};
+    for (int i = 0; i < 2; i++) {
+        const char *const k[] = {"run", "-m", "x", "-p", "y", "-ctk", "q8_0", NULL};
+        const char *const v[] = {"run", "-m", "x", "-p", "y", "-ctv", "f16", NULL};
+        const char *const half[] = {"run", "-m", "x", "-p", "y", "-ctk", "auto", NULL};
+        assert_int_equal(parse_in(&o, &e, autos[i], k), OK);
+        assert_true(o.kv_type_k == DTYPE_Q8_0 && o.kv_type_v == DTYPE_F16);
+        assert_int_equal(parse_in(&o, &e, autos[i], v), OK);
+        assert_true(o.kv_type_k == DTYPE_F16 && o.kv_type_v == DTYPE_F16);
+        assert_int_equal(parse_in(&o, &e, autos[i], half), OK);
+        assert_true(o.kv_type_k == KV_TYPE_AUTO && o.kv_type_v == KV_TYPE_AUTO);
+    }
+    assert_int_equal(parse_in(&o, &e, autos[0], line), ERR_USAGE);
+    assert_says(&e, "auto needs both options");
     assert_int_equal(parse_in(&o, &e, budget, (const char *const[]){"chat", "x", NULL}), OK);
     assert_true(o.thinking == THINKING_OFF);
     assert_int_equal(PARSE_WITH(budget[0], "chat", "x", "--reasoning", "on"), OK);
