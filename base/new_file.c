@@ -58,13 +58,30 @@ enum status new_file_open(struct new_file *f, const char *path, struct err *e) {
     return check_free(path, e) ? e->status : begin(f, path, e);
 }
 
-// Opens a pipe or a device, in whose place no file can be put. A pipe that nobody reads is refused,
-// for which its opening would wait.
-static enum status open_through(struct new_file *f, const char *path, struct err *e) {
+// The descriptor of standard output or standard error if it goes to that file, else -1.
+static int find_printed(const struct stat *wanted) {
+    struct stat found;
+    for (int d = STDOUT_FILENO; d <= STDERR_FILENO; d++)
+        if (fstat(d, &found) == 0 && found.st_dev == wanted->st_dev &&
+            found.st_ino == wanted->st_ino)
+            return d;
+    return -1;
+}
+
+// Opens a pipe or a device, in whose place no file can be put, or what is printed to: a new file in
+// its place would get nothing of what is printed later. A pipe that nobody reads is refused, for
+// which its opening would wait.
+static enum status open_through(struct new_file *f, const char *path, int printed, struct err *e) {
     f->path = mem_text(path, strlen(path));
     if (!f->path) return err_memory(e, strlen(path), "a file name");
-    f->descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->descriptor >= 0 && fcntl(f->descriptor, F_SETFL, O_WRONLY) == 0) return OK;
+    if (printed >= 0) {
+        fflush(printed == STDOUT_FILENO ? stdout : stderr);
+        f->descriptor = fcntl(printed, F_DUPFD_CLOEXEC, 0);
+        if (f->descriptor >= 0) return OK;
+    } else {
+        f->descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+        if (f->descriptor >= 0 && fcntl(f->descriptor, F_SETFL, O_WRONLY) == 0) return OK;
+    }
     err_errno(e, errno, "%s", path);
     new_file_close(f);
     return e->status;
@@ -75,13 +92,15 @@ enum status new_file_open_over(struct new_file *f, const char *path, struct err 
     struct stat named, found;
     *f = (struct new_file){.descriptor = -1, .replaces = true};
     if (stat(path, &found) != 0) return begin(f, path, e);
-    if (!S_ISREG(found.st_mode)) return open_through(f, path, e);
+    const int printed = find_printed(&found);
+    if (printed >= 0 || !S_ISREG(found.st_mode)) return open_through(f, path, printed, e);
     const bool is_link = lstat(path, &named) == 0 && S_ISLNK(named.st_mode);
     return begin(f, is_link && realpath(path, target) ? target : path, e);
 }
 
 enum status new_file_reserve(struct new_file *f, uint64_t size_bytes, struct err *e) {
-    const int failure = size_bytes > 0 ? disk_preallocate(f->descriptor, size_bytes) : 0;
+    const int failure =
+        size_bytes > 0 && f->temporary ? disk_preallocate(f->descriptor, size_bytes) : 0;
     if (failure != ENOSPC && failure != EFBIG && failure != EDQUOT) return OK;
     char size[ERR_SIZE_CHARS];
     return err_errno(e, failure, "%s: no room for %s", f->path, err_size_needed(size, size_bytes));

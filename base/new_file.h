@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 struct new_file {
-    char *path, *temporary; // owned; temporary is NULL of a pipe or a device
+    char *path, *temporary; // owned; temporary is NULL of what is written to directly
     int descriptor;
     bool unnamed;  // temporary is no file yet
     bool replaces; // path may exist, until new_file_commit takes its place
@@ -25,8 +25,8 @@ struct new_file {
 // *f is closed.
 enum status new_file_open(struct new_file *f, const char *path, struct err *e);
 
-// The same, but a file at path stays as it is until new_file_commit replaces it. Links to it stay,
-// and a pipe or a device is written to.
+// The same, but a file at path stays as it is until new_file_commit replaces it. Links to it stay.
+// A pipe, a device and what standard output or error goes to are written to directly.
 enum status new_file_open_over(struct new_file *f, const char *path, struct err *e);
 
 // Asks for the room of a file of that size, so that a full disk shows before the work; file systems

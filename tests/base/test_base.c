@@ -711,6 +711,15 @@ static void new_files_of_a_killed_process_are_gone(void **state) {
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
+static void assert_content(const char *path, const char *expected) {
+    struct err e;
+    char *text;
+    size_t size;
+    assert_int_equal(file_read_text(&text, &size, path, 100, &e), OK);
+    assert_string_equal(text, expected);
+    mem_free(text);
+}
+
 // A link stays one, and what is no regular file gets the bytes.
 static void new_files_replace_files_alone(void **state) {
     (void)state;
@@ -739,6 +748,22 @@ static void new_files_replace_files_alone(void **state) {
     assert_int_equal(read(reader, text, sizeof text), 3);
     assert_string_equal(text, "two");
     close(reader);
+
+    // The bytes follow what is printed before them and precede what is printed after.
+    const int standard = dup(STDOUT_FILENO), printed = open(file, O_WRONLY | O_TRUNC);
+    fflush(stdout);
+    dup2(printed, STDOUT_FILENO);
+    fputs("<", stdout);
+    const enum status opened = new_file_open_over(&f, "/dev/stdout", &e);
+    const bool written = !opened && !new_file_reserve(&f, 99, &e) &&
+                         !new_file_write(&f, "two", 3, &e) && !new_file_commit(&f, &e);
+    fputs(">", stdout);
+    fflush(stdout);
+    dup2(standard, STDOUT_FILENO);
+    close(standard);
+    close(printed);
+    assert_true(written);
+    assert_content(file, "<two>");
     assert_true(unlink(file) == 0 && unlink(link) == 0 && unlink(pipe) == 0);
     assert_int_equal(new_file_open_over(&f, folder, &e), ERR_FILE);
     assert_int_equal(rmdir(folder), 0);
@@ -751,15 +776,6 @@ static enum status print_text(FILE *out, const void *text, struct err *e) {
 static enum status print_half(FILE *out, const void *text, struct err *e) {
     fputs(text, out);
     return err_set(e, ERR_MEMORY, "no memory");
-}
-
-static void assert_content(const char *path, const char *expected) {
-    struct err e;
-    char *text;
-    size_t size;
-    assert_int_equal(file_read_text(&text, &size, path, 100, &e), OK);
-    assert_string_equal(text, expected);
-    mem_free(text);
 }
 
 // A file that cannot be printed to the end stays as it was.
