@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -184,14 +185,19 @@ static enum status read_grammar(struct cli_generator *g, struct err *e) {
     return status;
 }
 
+// Finds out without reading, which would empty a pipe, whether a text can be read from path.
+static enum status check_text(const char *path, struct err *e) {
+    struct stat found;
+    if (!path || strcmp(path, "-") == 0) return OK;
+    if (access(path, R_OK) != 0 || stat(path, &found) != 0) return err_errno(e, errno, "%s", path);
+    return S_ISDIR(found.st_mode) ? err_errno(e, EISDIR, "%s", path) : OK;
+}
+
 // Finds out before a model is loaded, which may take minutes, whether the files are there that are
 // read after it, and whether the grammar is one.
 static enum status check_texts(struct cli_generator *g, struct err *e) {
-    const char *const paths[] = {g->cli->options.file, g->cli->options.system_file};
-    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
-        if (paths[i] && strcmp(paths[i], "-") != 0 && access(paths[i], R_OK) != 0)
-            return err_errno(e, errno, "%s", paths[i]);
-    return read_grammar(g, e);
+    const struct cli_options *o = &g->cli->options;
+    return check_text(o->file, e) || check_text(o->system_file, e) ? e->status : read_grammar(g, e);
 }
 
 enum status cli_generate_open(struct cli_generator *g, struct cli *cli,

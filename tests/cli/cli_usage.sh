@@ -147,6 +147,9 @@ for file in -f -sysf; do
     call chat -m "$MODEL" $file "$work/none.txt"
     [ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'none.txt: No such file' "$err"
     result "usage_no_file_of_${file}_is_told_before_loading"
+    call chat -m "$MODEL" $file "$work"
+    [ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q "$work: Is a directory" "$err"
+    result "usage_folder_as_file_of_${file}_is_told_before_loading"
 done
 fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/none/x"
 echo old >"$work/old"
