@@ -1,6 +1,7 @@
 /* cli_options.c: see cli_options.h. */
 #include "runtime/cli/cli_options.h"
 
+#include "base/close_name.h"
 #include "runtime/cli/cli_values.h"
 
 #include <stdio.h>
@@ -128,46 +129,17 @@ const char *command_name(enum command command) { return command_words(command)->
 
 // ---- Suggestions --------------------------------------------------------------------------------
 
-enum { NAME_MAX_CHARS = 40, BEGINNING = 5 }; // "--ctx" means an option, "--" any
-
-static int smaller(int a, int b) { return a < b ? a : b; }
-
-// Insertions, deletions, replacements and swaps of neighbours between two names. Source: Damerau
-// 1964, as optimal string alignment.
-static int edit_distance(const char *a, const char *b) {
-    const size_t m = strlen(a), n = strlen(b);
-    if (m > NAME_MAX_CHARS || n > NAME_MAX_CHARS) return NAME_MAX_CHARS;
-    int rows[3][NAME_MAX_CHARS + 1], *before = rows[0], *last = rows[1], *row = rows[2];
-    for (size_t j = 0; j <= n; j++) row[j] = (int)j;
-    for (size_t i = 1; i <= m; i++) {
-        int *const free_row = before;
-        before = last, last = row, row = free_row;
-        row[0] = (int)i;
-        for (size_t j = 1; j <= n; j++) {
-            row[j] =
-                smaller(last[j - 1] + (a[i - 1] != b[j - 1]), smaller(row[j - 1], last[j]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                row[j] = smaller(row[j], before[j - 2] + 1);
-        }
-    }
-    return row[n];
-}
-
-// Names are close if at most two changes, and a third of the letters, are between them. Short ones
-// have too many neighbours.
-static int most_changes(const char *given) {
-    return smaller(2, (int)strlen(given + strspn(given, "-")) / 3);
-}
+enum { BEGINNING = 5 }; // "--ctx" means an option, "--" any
 
 // The name closest to given if it is close at all, else one that given begins, else NULL.
 static const char *closest_option(const char *given, enum command command) {
     const char *best = NULL, *begun = NULL;
     const size_t length = strlen(given);
-    int least = most_changes(given);
+    int least = close_name_most(given);
     for (int i = 0; i < TABLE_COUNT; i++)
         for (int k = 0; k < OPTION_NAMES && table[i].names[k]; k++) {
             if (!(table[i].commands & 1u << command)) continue;
-            int distance = edit_distance(given, table[i].names[k]);
+            int distance = close_name_changes(given, table[i].names[k]);
             if (distance < least || (distance == least && distance > 0 && !best)) {
                 least = distance;
                 best = table[i].names[k];
@@ -180,7 +152,8 @@ static const char *closest_option(const char *given, enum command command) {
 
 static const char *closest_command(const char *given) {
     for (int i = 0; i < COMMAND_COUNT; i++)
-        if (edit_distance(given, commands[i].name) <= most_changes(given)) return commands[i].name;
+        if (close_name_changes(given, commands[i].name) <= close_name_most(given))
+            return commands[i].name;
     return NULL;
 }
 
@@ -314,8 +287,8 @@ static enum status parse_option(struct cli_options *o, struct arguments *a, stru
     char *given = a->argv[a->i];
     const char *equals = strncmp(given, "--", 2) == 0 ? strchr(given, '=') : NULL;
     size_t length = equals ? (size_t)(equals - given) : strlen(given);
-    char name[NAME_MAX_CHARS + 1];
-    snprintf(name, sizeof name, "%.*s", (int)smaller((int)length, NAME_MAX_CHARS), given);
+    char name[CLOSE_NAME_CHARS + 1];
+    snprintf(name, sizeof name, "%.*s", (int)length, given);
 
     const struct option_spec *spec = find_option(given, length, o->command);
     if (!spec || !(spec->commands & 1u << o->command)) {

@@ -1,6 +1,7 @@
 /* chat.c: see chat.h. */
 #include "runtime/text/chat.h"
 
+#include "base/close_name.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -483,18 +484,30 @@ static bool is_source(const char *text) {
     return (strstr(text, "{{") || strstr(text, "{%")) && access(text, F_OK) != 0;
 }
 
+// Says what can be given in place of a name that is no file.
+static enum status name_templates(const char *given, struct err *e) {
+    char names[sizeof e->fix - 64] = "";
+    const char *name, *close = NULL;
+    int least = close_name_most(given) + 1;
+    for (int i = 0; (name = chat_builtin_name(i)); i++) {
+        const int changes = close_name_changes(given, name);
+        if (changes < least) close = name;
+        least = changes < least ? changes : least;
+        err_list_add(names, sizeof names, name);
+    }
+    if (close)
+        return err_fix(e, "did you mean %s? Or take a file, a text or one of %s", close, names);
+    return err_fix(e, "take a file, a text or one of %s", names);
+}
+
 // A name, a path or a text that the user gave.
 static enum status use_given(struct chat_format *f, const char *name, struct err *e) {
     char *text;
     size_t length;
     if (chat_builtin_source(name)) return use_builtin(f, name, e);
     if (is_source(name)) return try_source(f, CHAT_GIVEN_NAME, name, strlen(name), e);
-    if (file_read_text(&text, &length, name, JINJA_SOURCE_BYTES, e) != OK) {
-        char names[sizeof e->fix - 32] = "";
-        for (int i = 0; chat_builtin_name(i); i++)
-            err_list_add(names, sizeof names, chat_builtin_name(i));
-        return err_fix(e, "take a file, a text or one of %s", names);
-    }
+    if (file_read_text(&text, &length, name, JINJA_SOURCE_BYTES, e) != OK)
+        return name_templates(name, e);
     const enum status status = try_source(f, name, text, length, e);
     mem_free(text);
     return status == OK ? OK : err_context(e, "%s", name);

@@ -82,6 +82,13 @@ result chat_template_as_text
 chat 'Hello\n' --chat-template nobody
 [ $code -eq 1 ] && grep -q 'chatml, .*gemma' "$work/err" && ! grep -q 'load ' "$work/err"
 result chat_template_unknown
+! grep -q 'did you mean' "$work/err" && [ $code -eq 1 ]
+result chat_template_unknown_has_no_neighbour
+for name in chatlm:chatml gema4:gemma4 lama3.1:llama3.1 gpt-os:gpt-oss mistralv3-tekken:mistral-v3-tekken; do
+    chat 'Hello\n' --chat-template "${name%:*}"
+    [ $code -eq 1 ] && grep -qi "did you mean ${name#*:}? Or take a file.*one of alpaca" "$work/err"
+    result "chat_template_${name%:*}_names_the_nearest"
+done
 chat 'Hello\n' --chat-template-kwargs '[1]'
 [ $code -eq 2 ] && grep -q 'no JSON object' "$work/err"
 result chat_template_wrong_variables
