@@ -10,6 +10,7 @@
 #include "kernels/op_command.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/open_device.h"
+#include "tests/lib/thread_status.h"
 #include "tests/sim/sim_device.h"
 
 #include <setjmp.h>
@@ -378,6 +379,56 @@ static void test_ops_compute(void **state) {
     }
 }
 
+// A lane that takes part in an op falls asleep once more after it.
+static int32_t lanes_of_run(struct stream *s, float *x, const pid_t *workers, int32_t n) {
+    long before[8];
+    int32_t n_lanes = 1; // the caller
+    for (int32_t i = 0; i < n; i++) {
+        while (thread_status(workers[i], "State") != 'S') usleep(100);
+        before[i] = thread_sleeps(workers[i]);
+    }
+    swiglu(s, x, x, x, 5000);
+    wait_ok(s);
+    for (int32_t i = 0; i < n; i++) {
+        while (thread_status(workers[i], "State") != 'S') usleep(100);
+        n_lanes += thread_sleeps(workers[i]) != before[i];
+    }
+    return n_lanes;
+}
+
+// How many lanes an op runs on. What stops the process for a while sends every thread to sleep once
+// more, so the least of some runs counts.
+static int32_t lanes_of_op(struct stream *s, float *x, const pid_t *workers, int32_t n) {
+    int32_t least = n + 1;
+    for (int run = 0; run < 5; run++) {
+        const int32_t n_lanes = lanes_of_run(s, x, workers, n);
+        if (n_lanes < least) least = n_lanes;
+    }
+    return least;
+}
+
+// One token runs on the threads of -t, more of them on those of -tb, whichever are more.
+static void test_hints_choose_lanes(void **state) {
+    (void)state;
+    static const int32_t sizes[][2] = {{2, 4}, {4, 2}, {1, 3}, {3, 3}};
+    static const int32_t n_tokens[] = {1, 2, 1, 512, 1};
+    static float x[5000];
+    pid_t known[8], workers[8];
+    const int32_t n_known = threads_but(NULL, 0, known, 8);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct device *d = open_cpu(sizes[i][0], sizes[i][1]);
+        struct stream *s = new_stream(d, STREAM_COMPUTE);
+        const int32_t n = threads_but(known, n_known, workers, 8);
+        assert_int_equal(n + 1, sizes[i][sizes[i][1] > sizes[i][0]]);
+        for (size_t t = 0; t < sizeof n_tokens / sizeof *n_tokens; t++) {
+            device_batch_hint(d, n_tokens[t]);
+            assert_int_equal(lanes_of_op(s, x, workers, n), sizes[i][n_tokens[t] > 1]);
+        }
+        stream_free(s);
+        device_close(d);
+    }
+}
+
 static void test_nothing_is_allocated_while_running(void **state) {
     (void)state;
     for (int kind = 0; kind < N_KINDS; kind++) {
@@ -593,6 +644,7 @@ int main(void) {
         cmocka_unit_test(test_events_between_devices),
         cmocka_unit_test(test_idle_events),
         cmocka_unit_test(test_ops_compute),
+        cmocka_unit_test(test_hints_choose_lanes),
         cmocka_unit_test(test_nothing_is_allocated_while_running),
         cmocka_unit_test(test_every_refused_allocation),
         cmocka_unit_test(test_cpu_info),

@@ -2,6 +2,7 @@
 #include "base/affinity.h"
 #include "kernels/cpu/cores.h"
 #include "kernels/cpu/cpu.h"
+#include "tests/lib/thread_status.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -264,24 +265,6 @@ static void note_thread(const struct lane *lane, void *context) {
     if (lane->index == s->index) s->thread = (pid_t)syscall(SYS_gettid);
 }
 
-// Reads a line of a thread's status by its name. Returns its number, or the first letter.
-static long status_of(pid_t thread, const char *name) {
-    char path[64], line[128];
-    long value = -1;
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)thread);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, name, strlen(name)) != 0) continue;
-        const char *text = line + strlen(name) + strspn(line + strlen(name), ":\t ");
-        value = *text >= '0' && *text <= '9' ? atol(text) : *text;
-    }
-    fclose(file);
-    return value;
-}
-
-static long n_sleeps(pid_t thread) { return status_of(thread, "voluntary_ctxt_switches"); }
-
 // A thread of no team that sleeps until its pipe is closed.
 struct dormant {
     pthread_t thread;
@@ -301,7 +284,7 @@ static void start_dormant(struct dormant *d) {
     *d = (struct dormant){0};
     assert_int_equal(pipe(d->pipe), 0);
     assert_int_equal(pthread_create(&d->thread, NULL, sleep_at_pipe, d), 0);
-    while (__atomic_load_n(&d->id, __ATOMIC_ACQUIRE) == 0 || status_of(d->id, "State") != 'S')
+    while (__atomic_load_n(&d->id, __ATOMIC_ACQUIRE) == 0 || thread_status(d->id, "State") != 'S')
         sched_yield();
 }
 
@@ -324,14 +307,14 @@ static void test_idle_lanes(void **state) {
     assert_int_equal(team_open(&team, 4, true, &e), OK);
     for (int i = 0; i < 2; i++) {
         team_run(team, note_thread, &sleepers[i]);
-        while (status_of(sleepers[i].thread, "State") != 'S') sched_yield();
+        while (thread_status(sleepers[i].thread, "State") != 'S') sched_yield();
     }
     start_dormant(&dormant);
-    const long before = n_sleeps(sleepers[1].thread) - n_sleeps(dormant.id);
+    const long before = thread_sleeps(sleepers[1].thread) - thread_sleeps(dormant.id);
     team_use(team, 2);
     for (int run = 0; run < 100; run++) team_run(team, stress_lane, &stress);
-    assert_int_equal(n_sleeps(sleepers[1].thread) - n_sleeps(dormant.id), before);
-    assert_int_equal(status_of(sleepers[1].thread, "State"), 'S');
+    assert_int_equal(thread_sleeps(sleepers[1].thread) - thread_sleeps(dormant.id), before);
+    assert_int_equal(thread_status(sleepers[1].thread, "State"), 'S');
     end_dormant(&dormant);
     team_use(team, 4);
     team_run(team, stress_lane, &stress);
