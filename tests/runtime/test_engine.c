@@ -674,6 +674,24 @@ static void test_smaller_plan_keeps_context(void **state) {
     assert_int_equal(engine_plan(en)->workload.n_ctx, 4096);
     assert_int_equal(engine_plan(en)->workload.n_ubatch, alone.n_ubatch);
     engine_close(en);
+    // That is so where the refused plan has another one, too.
+    o.device_spec = "sim:vram=2M";
+    en = open_ok(&o);
+    assert_int_not_equal(engine_plan(en)->workload.n_ubatch, alone.n_ubatch);
+    engine_close(en);
+    o.device_spec = "sim:vram=2M,taken=2M";
+    en = open_ok(&o);
+    assert_true(engine_n_replans(en) > 0);
+    assert_int_equal(engine_plan(en)->workload.n_ubatch, alone.n_ubatch);
+    engine_close(en);
+    // One that was asked for stays.
+    o.device_spec = "sim:vram=16M,taken=16M";
+    o.workload.n_ubatch = 48;
+    assert_int_not_equal(alone.n_ubatch, o.workload.n_ubatch);
+    en = open_ok(&o);
+    assert_true(engine_n_replans(en) > 0);
+    assert_int_equal(engine_plan(en)->workload.n_ubatch, 48);
+    engine_close(en);
     // Half of the context would fit.
     const int32_t layers[] = {GPU_LAYERS_AUTO, GPU_LAYERS_ALL};
     o.workload.n_ubatch = 64;
