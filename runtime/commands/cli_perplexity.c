@@ -15,6 +15,7 @@
 #include "runtime/cli/cli_signal.h"
 #include "runtime/cli/cli_values.h"
 #include "runtime/commands/divergence.h"
+#include "runtime/commands/token_nats.h"
 #include "runtime/generate/generate.h"
 #include "runtime/report/report.h"
 #include "runtime/report/report_json.h"
@@ -44,21 +45,11 @@ struct measurement {
     struct divergence divergence;
 };
 
-// -ln of the probability of token: ln of the sum of all exp(logit), minus its own logit.
-static double nats(const float *logits, int32_t n_vocab, int32_t token) {
-    float most = logits[0];
-    for (int32_t i = 1; i < n_vocab; i++)
-        if (logits[i] > most) most = logits[i];
-    double sum = 0;
-    for (int32_t i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - most);
-    return log(sum) + most - logits[token];
-}
-
 // Scores the token behind position, whose logits are in row i.
 static enum status score_one(struct measurement *m, int32_t i, int32_t position, struct err *e) {
     const int32_t next = m->window[position + 1], n_vocab = engine_n_vocab(m->engine);
     const float *logits = engine_logits(m->engine, i);
-    const double scored = nats(logits, n_vocab, next);
+    const double scored = token_nats(logits, n_vocab, next);
     if (!isfinite(scored))
         return err_set(e, ERR_DEVICE, "the logits of token %" PRId64 " are broken", m->n_scored);
     if (m->writer.row && logits_writer_add(&m->writer, logits, e)) return e->status;
