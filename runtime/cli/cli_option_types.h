@@ -131,6 +131,8 @@ struct cli_options {
     const char *logits_base; // of perplexity; NULL: not given
     bool second_half, kl_divergence;
     int32_t n_windows; // -1: all
+    bool hellaswag, winogrande, multiple_choice;
+    int32_t n_tasks; // of these; 0: all; -1: not given
 
     struct bench_options bench;
 

@@ -448,6 +448,28 @@ static int count_texts(const struct cli_options *o) {
     return (o->prompt != NULL) + (o->file != NULL) + o->from_stdin;
 }
 
+// Checks that perplexity is to measure one thing.
+static enum status check_measured(const struct cli_options *o, struct err *e) {
+    const struct given suites[] = {
+        {o->hellaswag, "--hellaswag"},
+        {o->winogrande, "--winogrande"},
+        {o->multiple_choice, "--multiple-choice"},
+    };
+    const struct given rules[] = {
+        {o->kl_divergence, "--kl-divergence"},
+        {o->logits_base, "--kl-divergence-base"},
+        {o->second_half, "--second-half"},
+        {o->n_windows >= 0, "--chunks"},
+        {o->plan_path, "--plan"},
+    };
+    const size_t n_suites = sizeof suites / sizeof *suites, n_rules = sizeof rules / sizeof *rules;
+    const char *suite = first_given(suites, n_suites), *other = first_given(rules, n_rules);
+    for (size_t i = 0; suite && i < n_suites; i++)
+        if (suites[i].is && suites[i].name != suite) other = suites[i].name;
+    if (suite && other) return err_set(e, ERR_USAGE, "%s and %s cannot be combined", suite, other);
+    return OK;
+}
+
 // Checks that no option excludes another one.
 static enum status check_together(const struct cli_options *o, struct err *e) {
     if (o->hub_repo && (o->model || o->shape || o->bench.models.n))
@@ -465,6 +487,7 @@ static enum status check_together(const struct cli_options *o, struct err *e) {
     if (o->system_prompt && o->system_file)
         return err_set(e, ERR_USAGE, "-sys and --system-prompt-file cannot be combined");
     if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q cannot be combined");
+    if (check_measured(o, e)) return e->status;
     return check_plan(o, e);
 }
 
@@ -502,6 +525,9 @@ static enum status check_needs(const struct cli_options *o, struct err *e) {
     }
     if (o->kl_divergence && !o->logits_base)
         return err_set(e, ERR_USAGE, "--kl-divergence needs --kl-divergence-base FILE");
+    if (o->n_tasks >= 0 && !o->hellaswag && !o->winogrande && !o->multiple_choice)
+        return err_set(e, ERR_USAGE,
+                       "a number of tasks needs --hellaswag, --winogrande or --multiple-choice");
     if (o->command == COMMAND_PERPLEXITY && !texts && !o->kl_divergence)
         return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
     if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {
@@ -683,6 +709,7 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
         .n_predict = -1,
         .reasoning_budget = -1,
         .n_windows = -1,
+        .n_tasks = -1,
         .n_ctx = -1, // not given
         .n_batch = 2048,
         .kv_type_k = DTYPE_F16,

@@ -5,7 +5,7 @@
  * added up in double precision. A last window of one token is left out. By the rule of
  * llama-perplexity (--second-half) a window begins with the token that begins texts, only tokens
  * behind its middle are scored, and a last window that is not full is left out; its files of
- * probabilities (logits_file.h) are for that rule.
+ * probabilities (logits_file.h) are for that rule. Tasks with choices are left to choice_score.h.
  */
 #include "runtime/commands/commands.h"
 
@@ -14,6 +14,7 @@
 #include "runtime/cli/cli_generate.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/cli/cli_values.h"
+#include "runtime/commands/choice_score.h"
 #include "runtime/commands/divergence.h"
 #include "runtime/commands/token_nats.h"
 #include "runtime/generate/generate.h"
@@ -237,6 +238,7 @@ static enum status check_options(const struct cli_options *o, struct err *e) {
 enum status cli_perplexity(struct cli *cli, struct err *e) {
     struct measurement m = {0};
     enum status status = OK;
+    if (choice_score_wanted(&cli->options)) return choice_score(cli, e);
     signal_watch();
     if (check_options(&cli->options, e) || cli_check_trace(cli, e) || open_text(&m, cli, e) ||
         open_engine(&m, cli, e) || read_tokens(&m, &cli->options, e) ||

@@ -52,6 +52,7 @@ clean chat '0 1' "$TANDEM" chat -m $tiny -n 3
 clean plan 0 "$TANDEM_SIM" plan -m $tiny --json -v
 clean tokenize 0 "$TANDEM" tokenize -m $tiny --stdin --json
 clean perplexity 0 "$TANDEM" perplexity -m $tiny -f "$work/in" -c 4
+clean perplexity_tasks 0 "$TANDEM" perplexity -m $tiny --hellaswag -f tests/golden/choices/hellaswag.txt
 
 checked=$(dirname "$TANDEM")/asan
 if [ -x "$checked/tandem" ] && [ -x "$checked/tandem-sim" ]; then

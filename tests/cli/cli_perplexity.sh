@@ -127,3 +127,154 @@ fails base_with_a_damaged_row 'row 0 are damaged' "$work/nan"
 fails huge_base 'has not the size' "$work/huge"
 measure b -f "$work/text" --kl-divergence >"$work/out" 2>&1
 [ $? -eq 2 ] && echo 'ok perplexity_needs_a_base' || echo 'not ok perplexity_needs_a_base'
+
+# ---- Tasks with choices -----------------------------------------------------------------------------
+# choices MODEL SUITE N ARGUMENT...: N tasks of tests/golden/choices as JSON.
+choices() {
+    file=$(ls tests/golden/choices/"$2".[tcb]*) option=--$(echo "$2" | tr _ -) model=$1 n=$3
+    shift 3
+    "$TANDEM" perplexity -q -m "$model" $option $option-tasks "$n" -f "$file" --json "$@"
+}
+for suite in hellaswag winogrande multiple_choice; do
+    for n in 0 4; do choices "$MODEL" $suite $n >"$work/$suite.$n.json"; done
+done
+# Small models that begin texts with a token, have a window, and have a state.
+for name in converted_llama converted_gemma3 converted_qwen3next; do
+    for suite in hellaswag winogrande multiple_choice; do
+        choices tests/golden/tiny/$name.gguf $suite 0 --isa ref >"$work/$name.$suite.json"
+        choices tests/golden/tiny/$name.gguf $suite 0 --isa ref -ub 7 >"$work/ub7"
+        if cmp "$work/ub7" "$work/$name.$suite.json"; then
+            echo "ok perplexity_${suite}_by_micro_batch $name"
+        else
+            echo "not ok perplexity_${suite}_by_micro_batch $name"
+        fi
+    done
+done
+python3 - "$work" "$TANDEM" <<'X'
+import array, json, math, re, struct, subprocess, sys
+work, tandem = sys.argv[1:]
+folder = "tests/golden/choices/"
+
+def check(name, good, *detail):
+    print("ok" if good else "not ok", name, *detail)
+
+# Beside llama-perplexity: the same tasks, the same answers where it is sure of them.
+golden = {}
+for line in open(folder + "llama.txt"):
+    suite, n, *row = line.split()
+    golden.setdefault((suite, "4" if n == "4" else "0"), []).append(row)
+for (suite, n), rows in golden.items():
+    got = json.load(open("%s/%s.%s.json" % (work, suite, n)))
+    good = got["suite"] == suite and got["tasks"] == len(got["results"]) == len(rows)
+    good &= got["right"] == sum(r["right"] for r in got["results"])
+    for task, (right, *scores) in zip(got["results"], rows):
+        mine = task["mean_log_probabilities"]
+        for x, y in zip(mine, scores):
+            good &= y == "-" or abs(x - float(y)) < 0.15
+        if not scores or (right != "-" and abs(float(scores[0]) - float(scores[1])) > 0.3):
+            good &= task["right"] == bool(int(right))
+    check("perplexity_%s_%s_as_llama" % (suite, n), good, got["right"], got["results"])
+
+# From the logits of each text by itself.
+def words(data, at):
+    n, = struct.unpack_from("<I", data, at)
+    return data[at + 4:at + 4 + n].decode(), at + 4 + n
+
+def answers(data, at):
+    n, = struct.unpack_from("<I", data, at)
+    at, texts = at + 4, []
+    for _ in range(n):
+        text, at = words(data, at)
+        texts.append(text)
+    return texts, at + 4 * n
+
+lines = open(folder + "hellaswag.txt").read().split("\n")
+tasks = {"hellaswag": [[lines[6 * i] + " " + e for e in lines[6 * i + 2:6 * i + 6]]
+                       for i in range(len(lines) // 6)], "winogrande": [], "multiple_choice": []}
+for line in open(folder + "winogrande.csv"):
+    _, sentence, one, two, _ = re.match(r'(\d+),("[^"]*"|[^,]*),(.*),(.*),(.)$', line).groups()
+    before, after = sentence.strip('"').split("_")
+    tasks["winogrande"].append([(before + w, after) for w in (one, two)])
+data = open(folder + "multiple_choice.bin", "rb").read()
+n_tasks, = struct.unpack_from("<I", data)
+at = 4 + 4 * n_tasks
+for _ in range(n_tasks):
+    question, at = words(data, at)
+    texts, at = answers(data, at)
+    tasks["multiple_choice"].append([question + " " + t for t in texts])
+    _, at = answers(data, at)
+
+def call(*arguments):
+    return subprocess.run([tandem, *arguments], check=True, capture_output=True).stdout
+
+def ids_of(model, text):
+    return json.loads(call("tokenize", "-q", "-m", model, "-p", text, "--ids"))
+
+def scores_of(model, suite, texts):
+    if suite == "winogrande":
+        ends = [len(ids_of(model, a)) for a, b in texts]
+        texts = [a + b for a, b in texts]
+    ids = [ids_of(model, t) for t in texts]
+    common = 0
+    while common < min(map(len, ids)) - 1 and len({tuple(i[:common + 1]) for i in ids}) == 1:
+        common += 1
+    behind = suite == "winogrande" and all(len(i) - common > 3 for i in ids)
+    scores = []
+    for k, (text, tokens) in enumerate(zip(texts, ids)):
+        call("run", "-q", "-m", model, "-p", text, "-n", "0", "--isa", "ref", "--no-parse-special",
+             "--logits-out", work + "/row")
+        rows = array.array("f", open(work + "/row", "rb").read())
+        width = len(rows) // len(tokens)
+        first = max(1, ends[k] if behind else common)
+        last = len(tokens)
+        if suite == "winogrande" and last - first > 1:
+            last -= 1
+        total = 0
+        for i in range(first, last):
+            row = rows[(i - 1) * width:i * width]
+            most = max(row)
+            total += row[tokens[i]] - most - math.log(sum(math.exp(x - most) for x in row))
+        scores.append(total / (last - first))
+    return scores
+
+for name in "converted_llama", "converted_gemma3", "converted_qwen3next":
+    for suite, texts in tasks.items():
+        got = json.load(open("%s/%s.%s.json" % (work, name, suite)))
+        worst = 0
+        for task in got["results"][::3]:
+            own = scores_of("tests/golden/tiny/%s.gguf" % name, suite, texts[task["task"] - 1])
+            mine = task["mean_log_probabilities"]
+            worst = max([worst, *(abs(x - y) for x, y in zip(own, mine))])
+            if len(own) != len(mine) or own.index(max(own)) != task["best"]:
+                worst = math.inf
+        check("perplexity_%s_by_logits %s" % (suite, name), worst < 1e-4, worst)
+X
+[ $? -eq 0 ] || echo 'not ok perplexity_choices'
+
+# refuses NAME CODE TEXT ARGUMENT...: a file of tasks, or options that do not fit it.
+refuses() {
+    name=$1 code=$2 text=$3
+    shift 3
+    "$TANDEM" perplexity -q -m "$work/a.gguf" "$@" >"$work/out" 2>"$work/err"
+    if [ $? -eq "$code" ] && [ ! -s "$work/out" ] && grep -qe "$text" "$work/err"; then
+        echo "ok perplexity_$name"
+    else
+        echo "not ok perplexity_$name"
+        cat "$work/err"
+    fi
+}
+choices=tests/golden/choices
+sed 9d $choices/hellaswag.txt >"$work/hs"
+refuses hellaswag_line 1 "$work/hs: line 14: .*expected 0 to 3" --hellaswag -f "$work/hs"
+sed 's/,1$//' $choices/winogrande.csv >"$work/wg"
+refuses winogrande_line 1 "$work/wg: line 1: .*five between commas" --winogrande -f "$work/wg"
+head -c 500 $choices/multiple_choice.bin >"$work/mc"
+refuses multiple_choice_task 1 "$work/mc: task 4: the file ends" --multiple-choice -bf "$work/mc"
+: >"$work/empty"
+refuses no_tasks 1 'there are no tasks' --winogrande -f "$work/empty"
+refuses task_too_long 1 'task 3: .*expected at most 20 tokens' --hellaswag -c 20 \
+    -f $choices/hellaswag.txt
+refuses two_suites 2 '--hellaswag and --winogrande cannot' --hellaswag --winogrande -f "$work/hs"
+refuses suite_and_rule 2 '--winogrande and --second-half cannot' --winogrande --second-half \
+    -f "$work/wg"
+refuses number_alone 2 'number of tasks needs --hellaswag' --hellaswag-tasks 3 -f "$work/hs"

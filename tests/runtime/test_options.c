@@ -673,6 +673,12 @@ static void wrong_lines_say_what_to_do(void **state) {
     assert_says(&e, "just one");
     assert_int_equal(PARSE("perplexity", "-m", "x"), ERR_USAGE);
     assert_says(&e, "-f FILE");
+    assert_int_equal(PARSE("perplexity", "-m", "x", "-bf", "y", "--multiple-choice"), OK);
+    assert_true(o.multiple_choice && o.n_tasks == -1 && strcmp(o.file, "y") == 0);
+    assert_int_equal(PARSE("perplexity", "-m", "x", "--hellaswag", "--chunks", "1"), ERR_USAGE);
+    assert_says(&e, "--hellaswag and --chunks cannot be combined");
+    assert_int_equal(PARSE("perplexity", "-m", "x", "--winogrande"), ERR_USAGE);
+    assert_says(&e, "-f FILE");
     assert_int_equal(RUN("-v", "-q"), ERR_USAGE);
     assert_int_equal(PARSE("help", "nothing"), ERR_USAGE);
     assert_int_equal(PARSE("--version", "x"), ERR_USAGE);
