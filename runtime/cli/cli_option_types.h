@@ -131,6 +131,7 @@ struct cli_options {
     const char *logits_base; // of perplexity; NULL: not given
     bool second_half, kl_divergence;
     int32_t n_windows; // -1: all
+    int32_t stride;    // tokens between the beginnings of windows, 0: all of a window
     bool hellaswag, winogrande, multiple_choice;
     int32_t n_tasks; // of these; 0: all; -1: not given
 

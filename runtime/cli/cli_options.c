@@ -456,16 +456,16 @@ static enum status check_measured(const struct cli_options *o, struct err *e) {
         {o->multiple_choice, "--multiple-choice"},
     };
     const struct given rules[] = {
-        {o->kl_divergence, "--kl-divergence"},
-        {o->logits_base, "--kl-divergence-base"},
-        {o->second_half, "--second-half"},
-        {o->n_windows >= 0, "--chunks"},
-        {o->plan_path, "--plan"},
+        // the first three exclude a stride, too
+        {o->kl_divergence, "--kl-divergence"}, {o->logits_base, "--kl-divergence-base"},
+        {o->second_half, "--second-half"},     {o->stride, "--ppl-stride"},
+        {o->n_windows >= 0, "--chunks"},       {o->plan_path, "--plan"},
     };
     const size_t n_suites = sizeof suites / sizeof *suites, n_rules = sizeof rules / sizeof *rules;
     const char *suite = first_given(suites, n_suites), *other = first_given(rules, n_rules);
     for (size_t i = 0; suite && i < n_suites; i++)
         if (suites[i].is && suites[i].name != suite) other = suites[i].name;
+    if (!suite && o->stride) suite = "--ppl-stride", other = first_given(rules, 3);
     if (suite && other) return err_set(e, ERR_USAGE, "%s and %s cannot be combined", suite, other);
     return OK;
 }

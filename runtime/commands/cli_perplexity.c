@@ -5,7 +5,8 @@
  * added up in double precision. A last window of one token is left out. By the rule of
  * llama-perplexity (--second-half) a window begins with the token that begins texts, only tokens
  * behind its middle are scored, and a last window that is not full is left out; its files of
- * probabilities (logits_file.h) are for that rule. Tasks with choices are left to choice_score.h.
+ * probabilities (logits_file.h) are for that rule. With a stride windows overlap, and what is new
+ * in a window is scored (take_strides). Tasks with choices are left to choice_score.h.
  */
 #include "runtime/commands/commands.h"
 
@@ -37,6 +38,7 @@ struct measurement {
     int32_t n_window;
     int32_t first_scored; // position in a window whose next token is the first to be scored
     int64_t n_windows, n_scored;
+    int32_t step; // tokens between the beginnings of windows
     double sum_nats, sum_squares;
     uint64_t duration_ns;
 
@@ -88,10 +90,12 @@ static enum status score_window(struct measurement *m, const int32_t *ids, int32
 
 static enum status score_all(struct measurement *m, struct cli *cli, struct err *e) {
     const struct progress progress = cli_progress(cli);
-    const uint64_t size = (uint64_t)m->n_window, most = (uint64_t)m->n_windows * size;
+    const uint64_t size = (uint64_t)m->n_window, step = (uint64_t)m->step;
+    const uint64_t most = ((uint64_t)m->n_windows - 1) * step + size;
     const uint64_t end = most < m->tokens.count ? most : m->tokens.count;
     uint64_t start = clock_ns();
-    for (uint64_t first = 0; first + 1 < end; first += size) {
+    for (int64_t w = 0; w < m->n_windows && (uint64_t)w * step + 1 < end; w++) {
+        const uint64_t first = (uint64_t)w * step;
         const int32_t count = (int32_t)(end - first < size ? end - first : size);
         if (score_window(m, m->tokens.ids + first, count, e)) return e->status;
         if (!progress_tell(&progress, "measure", first + (uint64_t)count, end))
@@ -144,6 +148,23 @@ static enum status take_second_halves(struct measurement *m, struct err *e) {
     return OK;
 }
 
+// Prepares windows that overlap by the rule of llama-perplexity: each is full, and at least one
+// token is behind it. The last stride tokens of each are scored, behind at least one other.
+static enum status take_strides(struct measurement *m, int32_t stride, struct err *e) {
+    const uint64_t window = (uint64_t)m->n_window;
+    if (stride >= m->n_window) {
+        err_set(e, ERR_USAGE, "--ppl-stride is as long as a window (-c)");
+        err_expected(e, "at most %d", m->n_window - 1);
+        return err_actual(e, "%d", stride);
+    }
+    if (m->tokens.count <= window) return nothing_to_score(m, m->n_window + 1, e);
+    m->step = stride;
+    m->first_scored = m->n_window - stride - 1;
+    const int64_t full = (int64_t)((m->tokens.count - window - 1) / (uint64_t)stride + 1);
+    if (m->n_windows > full) m->n_windows = full;
+    return OK;
+}
+
 static enum status read_tokens(struct measurement *m, const struct cli_options *o, struct err *e) {
     const struct tokenizer *tokenizer = engine_tokenizer(m->engine);
     const struct logits_file *base = &m->base;
@@ -154,6 +175,8 @@ static enum status read_tokens(struct measurement *m, const struct cli_options *
         return e->status;
     if (m->tokens.count < 2 || m->n_window < 2) return nothing_to_score(m, 2, e);
     m->n_windows = o->n_windows < 0 ? INT32_MAX : o->n_windows;
+    m->step = m->n_window;
+    if (o->stride) return take_strides(m, o->stride, e);
     return o->second_half || o->logits_base ? take_second_halves(m, e) : OK;
 }
 
@@ -200,6 +223,11 @@ static void print_divergence(const struct divergence_result *r) {
            100 * r->same_best.value, 100 * r->same_best.error);
 }
 
+// True by the rule of llama-perplexity without a stride.
+static bool is_second_half(const struct measurement *m) {
+    return m->first_scored > 0 && m->step == m->n_window;
+}
+
 static enum status write_result(struct measurement *m, struct cli *cli, struct err *e) {
     const struct estimate scored = divergence_mean(m->sum_nats, m->sum_squares, m->n_scored);
     const double mean = scored.value;
@@ -208,16 +236,18 @@ static enum status write_result(struct measurement *m, struct cli *cli, struct e
     double speed = (double)m->n_scored * 1e9 / (double)m->duration_ns;
     if (cli->options.json)
         return report_json_write(
-            json_pack("{s:I, s:f, s:f, s:f, s:f, s:i, s:b, s:o, s:o}", "tokens",
+            json_pack("{s:I, s:f, s:f, s:f, s:f, s:i, s:i, s:b, s:o, s:o}", "tokens",
                       (json_int_t)m->n_scored, "mean_nats", mean, "error_nats", scored.error,
                       "perplexity", exp(mean), "tokens_per_second", speed, "window", m->n_window,
-                      "second_half", m->first_scored > 0, "divergence",
+                      "stride", m->step, "second_half", is_second_half(m), "divergence",
                       m->base.tokens ? divergence_report(&result) : json_null(), "usage",
                       report_json_usage(engine_trace(m->engine), &engine_plan(m->engine)->machine)),
             stdout, e);
-    printf("%" PRId64 " tokens scored in %s of %d, %.6f nats each, perplexity %.4f +- %.4f\n",
-           m->n_scored, m->first_scored ? "second halves of windows" : "windows", m->n_window, mean,
-           exp(mean), exp(mean) * scored.error);
+    printf("%" PRId64 " tokens scored in ", m->n_scored);
+    if (m->step < m->n_window) printf("the last %d of ", m->step);
+    printf("%s of %d, %.6f nats each, perplexity %.4f +- %.4f\n",
+           is_second_half(m) ? "second halves of windows" : "windows", m->n_window, mean, exp(mean),
+           exp(mean) * scored.error);
     if (m->base.tokens) print_divergence(&result);
     cli_flush_output(cli);
     if (!cli->options.quiet) fprintf(stderr, "tandem: %.1f tokens/s\n", speed);

@@ -56,6 +56,7 @@ measure() { model=$1 && shift && "$TANDEM" perplexity -q -m "$work/$model.gguf" 
 measure a -f "$work/text" -c 65 --chunks 1 --kl-divergence-base "$work/base" --json >"$work/a.json" &&
     measure b --kl-divergence-base "$work/base" --kl-divergence --json >"$work/b.json" &&
     measure a --kl-divergence-base "$work/base" --kl-divergence --json >"$work/self.json"
+measure a -f "$work/text" -c 40 --ppl-stride 8 --chunks 1 --json >"$work/stride.json"
 refused=0
 given="-f $work/text -c 65"
 for more in "$given" "$given --kl-divergence-base $work/none" \
@@ -75,7 +76,8 @@ ids = json.load(open(work + "/ids"))[:65]
 data = open(work + "/base", "rb").read()
 n_window, n_vocab, n_windows = struct.unpack_from("<3i", data, 8)
 rows = {name: array.array("f", open("%s/%s.f32" % (work, name), "rb").read()) for name in "ab"}
-got = {name: json.load(open("%s/%s.json" % (work, name))) for name in ("a", "b", "self")}
+names = "a", "b", "self", "stride"
+got = {name: json.load(open("%s/%s.json" % (work, name))) for name in names}
 
 def logs(name, position):
     row = rows[name][position * n_vocab:(position + 1) * n_vocab]
@@ -108,8 +110,29 @@ check("perplexity_same_best_token", abs(found["same_best"]["value"] - same) < 1e
 found = got["self"]["divergence"]
 check("perplexity_no_divergence_from_itself", abs(found["mean"]["value"]) < 1e-4 and
       found["same_best"]["value"] == 1, found["mean"]["value"])
+last = sum(-logs("a", p)[ids[p + 1]] for p in range(31, 39)) / 8
+found = got["stride"]
+check("perplexity_stride_of_a_window", found["tokens"] == 8 and found["stride"] == 8 and
+      not found["second_half"] and abs(found["mean_nats"] - last) < 1e-4, found["mean_nats"], last)
 X
 [ $? -eq 0 ] || echo 'not ok perplexity_files'
+# llama-perplexity of llama-cpp-python 0.3.36 gives these numbers for the model in F32 with -c 128
+# -b 128 --ppl-stride 64, for which its windows ("Calculation chunk") are of 256 tokens.
+head -c 2600 $text.txt >"$work/strides"
+for row in '2 128 21.5326' '-1 384 19.2908'; do
+    set -- $row
+    "$TANDEM" perplexity -q -m "$MODEL" -f "$work/strides" -c 256 --ppl-stride 64 --chunks "$1" \
+        >"$work/out"
+    if awk -v tokens="$2" -v golden="$3" '
+            { found = $0; sub(/.*perplexity /, "", found); ratio = found / golden
+              exit !($1 == tokens && /the last 64 of windows of 256/ && ratio > 0.99 && ratio < 1.01) }
+        ' "$work/out"; then
+        echo "ok perplexity_strides_as_llama $1"
+    else
+        echo "not ok perplexity_strides_as_llama $1"
+        cat "$work/out"
+    fi
+done
 # fails NAME TEXT FILE: a file that is no base is refused.
 fails() {
     measure b --kl-divergence-base "$3" --kl-divergence >"$work/out" 2>&1
@@ -277,4 +300,6 @@ refuses task_too_long 1 'task 3: .*expected at most 20 tokens' --hellaswag -c 20
 refuses two_suites 2 '--hellaswag and --winogrande cannot' --hellaswag --winogrande -f "$work/hs"
 refuses suite_and_rule 2 '--winogrande and --second-half cannot' --winogrande --second-half \
     -f "$work/wg"
+refuses stride_too_long 2 'expected at most 39, got 40' -c 40 --ppl-stride 40 -f $choices/hellaswag.txt
+refuses stride_of_one_window 2 'at least 4097 tokens' -c 4096 --ppl-stride 8 -f $choices/winogrande.csv
 refuses number_alone 2 'number of tasks needs --hellaswag' --hellaswag-tasks 3 -f "$work/hs"

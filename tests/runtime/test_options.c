@@ -677,6 +677,11 @@ static void wrong_lines_say_what_to_do(void **state) {
     assert_true(o.multiple_choice && o.n_tasks == -1 && strcmp(o.file, "y") == 0);
     assert_int_equal(PARSE("perplexity", "-m", "x", "--hellaswag", "--chunks", "1"), ERR_USAGE);
     assert_says(&e, "--hellaswag and --chunks cannot be combined");
+    assert_int_equal(PARSE("perplexity", "-m", "x", "-f", "y", "--ppl-stride", "9"), OK);
+    assert_int_equal(o.stride, 9);
+    assert_int_equal(PARSE("perplexity", "-m", "x", "--ppl-stride", "9", "--second-half"),
+                     ERR_USAGE);
+    assert_says(&e, "--ppl-stride and --second-half cannot be combined");
     assert_int_equal(PARSE("perplexity", "-m", "x", "--winogrande"), ERR_USAGE);
     assert_says(&e, "-f FILE");
     assert_int_equal(RUN("-v", "-q"), ERR_USAGE);
