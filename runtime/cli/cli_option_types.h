@@ -125,6 +125,7 @@ struct cli_options {
     const char *output, *mixture, *importance; // of quantize; NULL: not given
     const char *output_type, *embedding_type;  // of its matrices; NULL: not given
     const char *tensor_type_file;              // NULL: not given
+    const char *prune_layers;                  // NULL: not given
     struct text_list tensor_types, key_overrides;
     bool pure, leave_output, requantize, dry_run;
 

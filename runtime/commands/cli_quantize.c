@@ -53,6 +53,7 @@ enum status cli_quantize(struct cli *cli, struct err *e) {
                                                  .leave_output = o->leave_output},
                                        .overrides = o->key_overrides.texts,
                                        .n_overrides = o->key_overrides.n,
+                                       .prune_layers = o->prune_layers,
                                        .requantize = o->requantize,
                                        .n_threads = o->n_threads,
                                        .log = &cli->log,

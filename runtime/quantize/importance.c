@@ -38,6 +38,7 @@ static enum status make_index(struct importance *m, struct err *e) {
     if (strmap_init(&m->index, m->n_entries, e)) return e->status;
     for (uint32_t i = 0; i < m->n_entries; i++) {
         const char *name = m->entries[i].name;
+        if (!*name) continue; // pruned
         if (check_values(&m->entries[i], e)) return e->status;
         if (!strmap_put(&m->index, name, (uint32_t)strlen(name), i))
             return err_set(e, ERR_FORMAT, "importance of %s comes twice", name);
@@ -193,6 +194,19 @@ enum status importance_open(struct importance *m, const char *path, struct err *
     if (!status && make_index(m, e)) status = err_context(e, "%s", path);
     if (status) importance_close(m);
     return status;
+}
+
+enum status importance_prune(struct importance *m, const struct pruning *p, struct err *e) {
+    char name[NAME_MOST];
+    if (p->n_gone == 0) return OK;
+    for (uint32_t i = 0; i < m->n_entries; i++) {
+        char *old = m->entries[i].name;
+        const size_t length = pruning_rename(p, (struct gguf_text){old, strlen(old)}, name);
+        memcpy(old, name, length);
+        old[length] = 0;
+    }
+    strmap_close(&m->index);
+    return make_index(m, e);
 }
 
 void importance_close(struct importance *m) {

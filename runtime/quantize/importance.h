@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/strmap.h"
 #include "runtime/gguf/gguf.h"
+#include "runtime/quantize/pruning.h"
 
 struct importance_entry {
     char *name;    // of the matrix, owned
@@ -29,6 +30,9 @@ struct importance {
 // failure *m is closed.
 enum status importance_open(struct importance *m, const char *path, struct err *e);
 void importance_close(struct importance *m); // accepts a zeroed one; leaves it zeroed
+
+// Gives the values the names that tensors have in the pruned model. ERR_FORMAT, ERR_MEMORY.
+enum status importance_prune(struct importance *m, const struct pruning *p, struct err *e);
 
 // Finds the values of a tensor, [ne[2], ne[0]] or, for all of its matrices, [ne[0]]: *per_matrix
 // says which. *values is NULL without an entry. ERR_FORMAT if there are other numbers of values.

@@ -8,6 +8,7 @@
 #include "runtime/gguf/gguf_write.h"
 #include "runtime/quantize/importance.h"
 #include "runtime/quantize/key_overrides.h"
+#include "runtime/quantize/pruning.h"
 
 #include <math.h>
 #include <string.h>
@@ -18,6 +19,7 @@ enum { CHUNK_ELEMENTS = 4 << 20, WRITE_BYTES = 1 << 20, QUANTIZATION_VERSION = 2
 struct job {
     const struct quantize_options *options;
     struct gguf gguf;
+    struct pruning pruning;       // of gguf
     struct importance importance; // empty without a file
     struct type_rules rules;
     struct key_overrides overrides;
@@ -161,6 +163,7 @@ static bool is_replaced(const struct job *j, const struct gguf_value *value) {
     if (key_overrides_have(&j->overrides, value->key)) return true;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (key_is(value, keys[i])) return true;
+    if (j->pruning.n_gone && key_is(value, j->pruning.key)) return true;
     return key_is(value, "general.file_type") && !mixture_copies(j->options->mixture);
 }
 
@@ -191,6 +194,8 @@ static void add_keys(const struct job *j, struct gguf_head *h) {
         if (!is_replaced(j, &j->gguf.values[i])) gguf_head_value(h, &j->gguf.values[i]);
     if (!mixture_copies(o->mixture)) add_number(j, h, "general.file_type", o->mixture->file_type);
     add_number(j, h, "general.quantization_version", QUANTIZATION_VERSION);
+    const struct pruning *p = &j->pruning;
+    if (p->n_gone) add_number(j, h, p->key, (uint32_t)(p->n_layers - p->n_gone));
     if (o->importance) add_importance(j, h);
     key_overrides_write(&j->overrides, h);
 }
@@ -290,9 +295,12 @@ static enum status open_job(struct job *j, struct err *e) {
     const struct quantize_options *o = j->options;
     if (type_rules_open(&j->rules, &o->types, e) ||
         key_overrides_open(&j->overrides, o->overrides, o->n_overrides, e) ||
-        gguf_open(&j->gguf, o->source, e))
+        gguf_open(&j->gguf, o->source, e) ||
+        pruning_open(&j->pruning, o->prune_layers, &j->gguf, e))
         return e->status;
-    if (o->importance && importance_open(&j->importance, o->importance, e)) return e->status;
+    if (o->importance && (importance_open(&j->importance, o->importance, e) ||
+                          importance_prune(&j->importance, &j->pruning, e)))
+        return e->status;
     j->types = mem_alloc(j->gguf.n_tensors, sizeof *j->types);
     if (!j->types) return err_memory(e, j->gguf.n_tensors * sizeof *j->types, "the types");
     const struct mixture_terms terms = {.importance = o->importance ? &j->importance : NULL,
@@ -319,6 +327,7 @@ static void close_job(struct job *j) {
     type_rules_close(&j->rules);
     key_overrides_close(&j->overrides);
     gguf_close(&j->gguf);
+    pruning_close(&j->pruning);
     mem_free(j->types);
     mem_free(j->rows);
     mem_free(j->bad);

@@ -19,6 +19,7 @@ struct quantize_options {
     struct type_wishes types;      // that go before the mixture's
     const char *const *overrides;  // [n_overrides]: values of keys, "KEY=TYPE:VALUE"
     int32_t n_overrides;
+    const char *prune_layers; // that the new file has not, such as "3,7"; NULL: none
     bool requantize;          // tensors that are quantised already, too
     int32_t n_threads;        // 0: one per performance core
     const struct log *log;    // NULL: none

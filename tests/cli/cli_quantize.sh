@@ -94,6 +94,19 @@ check quantize_keys $? "$(head -c 200 "$work/out")"
 fails quantize_key_needs_a_type 2 'KEY=TYPE:VALUE' \
     "$TANDEM" quantize --override-kv a=1 "$work/dense.gguf" "$work/new" Q8_0
 
+# Layers may go one after the other or at once: the second one is called as the first was.
+"$TANDEM" quantize -q --prune-layers 0 "$work/dense.gguf" "$work/less.gguf" COPY &&
+    "$TANDEM" quantize -q --prune-layers 0 "$work/less.gguf" "$work/least.gguf" Q8_0 &&
+    "$TANDEM" quantize -q --prune-layers 1,0 "$work/dense.gguf" "$work/both.gguf" Q8_0 &&
+    cmp "$work/least.gguf" "$work/both.gguf" && logits "$work/both.gguf" "$work/out.f32"
+check quantize_prunes_layers $?
+n_layers=$("$TANDEM" inspect -m "$work/dense.gguf" 2>/dev/null | sed -n 's/.*llama.block_count = u32: //p')
+all=$(seq -s, 0 $((n_layers - 1)))
+for list in "$n_layers" '' 1, ,1 a -1 '1 2' 99999999999999999999 "$all"; do
+    fails "quantize_wrong_layers_$list" 2 'prune-layers: .*layer\|prune-layers: the list' \
+        "$TANDEM" quantize "--prune-layers=$list" "$work/dense.gguf" "$work/new" Q8_0
+done
+
 # A dry run says what the real one makes, and writes nothing.
 "$TANDEM" quantize --json -q "$work/dense.gguf" "$work/real.gguf" Q4_0 | grep -v '"file"' >"$work/real.json" &&
     "$TANDEM" quantize --json --dry-run "$work/dense.gguf" Q4_0 | grep -v '"file"' >"$work/dry.json" &&

@@ -848,6 +848,67 @@ static void dry_runs_fail_as_others_do(void **state) {
     assert_true(result.target_bytes > 0 && result.target_bytes < result.source_bytes / 2);
 }
 
+// 12 layers, each of a matrix with its number in all elements.
+static void write_numbered_layers(const char *path, uint64_t n_values) {
+    static const int32_t zeros[12];
+    struct gguf_build b;
+    char name[64];
+    gguf_build_init(&b);
+    gguf_build_text(&b, "general.architecture", "llama");
+    gguf_build_int(&b, "llama.block_count", GGUF_U32, 12);
+    gguf_build_ints(&b, "llama.some_values", zeros, n_values);
+    for (int layer = 11; layer >= 0; layer--) {
+        float values[COLUMNS * 2];
+        for (int i = 0; i < COLUMNS * 2; i++) values[i] = (float)layer;
+        snprintf(name, sizeof name, "x.blk.%d.ffn_down.weight", layer);
+        gguf_build_tensor(&b, name, 2, (const uint64_t[]){COLUMNS, 2}, DTYPE_F32, values);
+    }
+    gguf_build_finish(&b);
+    gguf_build_write(&b, path);
+    gguf_build_close(&b);
+}
+
+static void pruned_layers_are_left_out(void **state) {
+    const struct paths *p = *state;
+    static const float left[] = {0, 1, 3, 4, 5, 6, 7, 8, 9, 11};
+    struct gguf g;
+    struct quantize_result result;
+    struct err e;
+    uint64_t number = 0;
+    char name[64];
+    write_numbered_layers(p->source, 11);
+    // The importance of layer 11 is that of layer 9 of the new file, that of 10 goes.
+    struct quantize_options o = {.source = p->source, .target = p->target, .n_threads = 1};
+    o.importance = p->importance;
+    o.prune_layers = "10,2,10";
+    assert_int_equal(mixture_find(&o.mixture, "Q8_0", &e), OK);
+    write_gguf_importance(p->importance, "x.blk.10.ffn_down.weight", COLUMNS, 1, 1);
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    assert_true(result.n_important == 0 && result.n_tensors == 10);
+    write_gguf_importance(p->importance, "x.blk.11.ffn_down.weight", COLUMNS, 1, 1);
+    unlink(p->target);
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    assert_int_equal(result.n_important, 1);
+    o.importance = NULL;
+    assert_int_equal(mixture_find(&o.mixture, "COPY", &e), OK);
+    unlink(p->target);
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    assert_int_equal(gguf_open(&g, p->target, &e), OK);
+    assert_int_equal(gguf_read_u64(&g, "llama.block_count", 0, 99, &number, &e), OK);
+    assert_true(number == 10 && g.n_tensors == 10);
+    for (int layer = 0; layer < 10; layer++) {
+        snprintf(name, sizeof name, "x.blk.%d.ffn_down.weight", layer);
+        const struct gguf_tensor *t = gguf_find_tensor(&g, name);
+        assert_non_null(t);
+        assert_memory_equal(t->data, &left[layer], sizeof left[layer]);
+    }
+    gguf_close(&g);
+    write_numbered_layers(p->source, 12);
+    o.prune_layers = "0";
+    assert_int_equal(quantize_file(&o, &result, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "llama.some_values"));
+}
+
 static bool stop_halfway(void *context, const char *what, uint64_t done, uint64_t total) {
     (void)context;
     assert_string_equal(what, "quantize");
@@ -880,6 +941,7 @@ static void refused_allocations_are_errors(void **state) {
                                      .types = {.named = named, .n_named = 2},
                                      .overrides = (const char *const[]){"a=int:1", "b=str:x"},
                                      .n_overrides = 2,
+                                     .prune_layers = "1",
                                      .n_threads = 2};
         struct quantize_result result;
         struct err e;
@@ -900,6 +962,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(types_follow_the_rules),
         TEST(two_bits_have_their_rules),
+        TEST(pruned_layers_are_left_out),
         TEST(uneven_values_have_their_rules),
         TEST(tied_and_expert_models_have_their_rules),
         TEST(sizes_of_a_mixture_have_their_rules),
