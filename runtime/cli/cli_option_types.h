@@ -127,7 +127,7 @@ struct cli_options {
     const char *tensor_type_file;              // NULL: not given
     const char *prune_layers;                  // NULL: not given
     struct text_list tensor_types, key_overrides;
-    bool pure, leave_output, requantize, dry_run;
+    bool pure, leave_output, requantize, dry_run, keep_split;
 
     const char *logits_base; // of perplexity; NULL: not given
     bool second_half, kl_divergence;

@@ -10,13 +10,14 @@
 static enum status print_json(const struct cli_options *o, const struct quantize_result *r,
                               struct err *e) {
     json_t *file = o->dry_run ? json_null() : report_json_text(o->output, strlen(o->output));
-    return report_json_write(
-        json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "file", file, "type", o->mixture,
-                  "source_bytes", report_json_count(r->source_bytes), "target_bytes",
-                  report_json_count(r->target_bytes), "tensors", report_json_count(r->n_tensors),
-                  "quantized", report_json_count(r->n_changed), "with_importance",
-                  report_json_count(r->n_important)),
-        stdout, e);
+    return report_json_write(json_pack("{s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o}", "file", file,
+                                       "parts", report_json_count(r->n_parts), "type", o->mixture,
+                                       "source_bytes", report_json_count(r->source_bytes),
+                                       "target_bytes", report_json_count(r->target_bytes),
+                                       "tensors", report_json_count(r->n_tensors), "quantized",
+                                       report_json_count(r->n_changed), "with_importance",
+                                       report_json_count(r->n_important)),
+                             stdout, e);
 }
 
 static void print_result(const struct cli_options *o, const struct quantize_result *r) {
@@ -25,6 +26,7 @@ static void print_result(const struct cli_options *o, const struct quantize_resu
             err_size_needed(target, r->target_bytes), err_size_needed(source, r->source_bytes),
             r->n_changed, r->n_tensors);
     if (o->importance) fprintf(stderr, ", %u of them with importance", r->n_important);
+    if (o->keep_split) fprintf(stderr, "; in %u parts", r->n_parts);
     fputc('\n', stderr);
 }
 
@@ -54,6 +56,7 @@ enum status cli_quantize(struct cli *cli, struct err *e) {
                                        .overrides = o->key_overrides.texts,
                                        .n_overrides = o->key_overrides.n,
                                        .prune_layers = o->prune_layers,
+                                       .keep_split = o->keep_split,
                                        .requantize = o->requantize,
                                        .n_threads = o->n_threads,
                                        .log = &cli->log,

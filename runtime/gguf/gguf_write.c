@@ -58,6 +58,16 @@ void gguf_head_value(struct gguf_head *h, const struct gguf_value *value) {
     add(h, value->data, value->size_bytes);
 }
 
+void gguf_head_u16(struct gguf_head *h, const char *key, uint16_t number) {
+    begin_value(h, key, strlen(key), GGUF_U16);
+    add(h, &number, sizeof number);
+}
+
+void gguf_head_i32(struct gguf_head *h, const char *key, int32_t number) {
+    begin_value(h, key, strlen(key), GGUF_I32);
+    add(h, &number, sizeof number);
+}
+
 void gguf_head_u32(struct gguf_head *h, const char *key, uint32_t number) {
     begin_value(h, key, strlen(key), GGUF_U32);
     add_u32(h, number);

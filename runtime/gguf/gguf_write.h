@@ -21,6 +21,8 @@ void gguf_head_open(struct gguf_head *h);
 void gguf_head_close(struct gguf_head *h); // accepts a zeroed one; leaves it zeroed
 
 void gguf_head_value(struct gguf_head *h, const struct gguf_value *value); // copies a key
+void gguf_head_u16(struct gguf_head *h, const char *key, uint16_t number);
+void gguf_head_i32(struct gguf_head *h, const char *key, int32_t number);
 void gguf_head_u32(struct gguf_head *h, const char *key, uint32_t number);
 void gguf_head_f32(struct gguf_head *h, const char *key, float number);
 void gguf_head_bool(struct gguf_head *h, const char *key, bool is);

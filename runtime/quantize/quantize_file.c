@@ -11,6 +11,7 @@
 #include "runtime/quantize/pruning.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { CHUNK_ELEMENTS = 4 << 20, WRITE_BYTES = 1 << 20, QUANTIZATION_VERSION = 2 };
@@ -26,11 +27,13 @@ struct job {
     enum dtype *types; // [n_tensors]
     struct team *team;
     int32_t n_lanes;
-    float *rows;    // [n_lanes, longest row]: a row as floats for each lane
-    uint64_t *bad;  // [n_lanes], of struct row_work
-    uint8_t *chunk; // quantised rows
-    struct new_file target;
-    uint64_t done_bytes; // of the source's tensors
+    float *rows;              // [n_lanes, longest row]: a row as floats for each lane
+    uint64_t *bad;            // [n_lanes], of struct row_work
+    uint8_t *chunk;           // quantised rows
+    struct new_file *targets; // owned, [n_targets]: the parts of the new file, or one
+    uint32_t n_targets;
+    struct new_file *target; // the one of targets that tensors are written to
+    uint64_t done_bytes;     // of the source's tensors
     struct quantize_result result;
 };
 
@@ -102,7 +105,7 @@ static enum status tell(struct job *j, uint64_t bytes, struct err *e) {
 static enum status copy_tensor(struct job *j, const struct gguf_tensor *t, struct err *e) {
     for (uint64_t at = 0, n; at < t->size_bytes; at += n) {
         n = t->size_bytes - at < WRITE_BYTES ? t->size_bytes - at : WRITE_BYTES;
-        if (new_file_write(&j->target, t->data + at, n, e) || tell(j, n, e)) return e->status;
+        if (new_file_write(j->target, t->data + at, n, e) || tell(j, n, e)) return e->status;
         file_forget(&j->gguf.parts[t->part], t->file_offset + at, n);
     }
     return OK;
@@ -110,7 +113,7 @@ static enum status copy_tensor(struct job *j, const struct gguf_tensor *t, struc
 
 static enum status quantize_rows(struct job *j, struct row_work *w, struct err *e) {
     team_run(j->team, quantize_lane, w);
-    if (check_rows(j, w, e) || new_file_write(&j->target, w->out, w->count * w->target_bytes, e))
+    if (check_rows(j, w, e) || new_file_write(j->target, w->out, w->count * w->target_bytes, e))
         return e->status;
     const struct gguf_tensor *t = w->tensor;
     file_forget(&j->gguf.parts[t->part], t->file_offset + w->first * w->source_bytes,
@@ -150,7 +153,7 @@ static bool key_is(const struct gguf_value *value, const char *key) {
     return value->key.length == strlen(key) && memcmp(value->key.bytes, key, strlen(key)) == 0;
 }
 
-// Keys that the new file has with other values, or, being whole, not at all.
+// Keys that the new file has with other values or not at all.
 static bool is_replaced(const struct job *j, const struct gguf_value *value) {
     static const char *const keys[] = {"general.quantization_version",
                                        "split.no",
@@ -200,6 +203,22 @@ static void add_keys(const struct job *j, struct gguf_head *h) {
     key_overrides_write(&j->overrides, h);
 }
 
+// Says which part this is, where there are several. Later parts have no other keys, but that of an
+// unusual alignment, by which they are read, too.
+static void add_part(const struct job *j, struct gguf_head *h, uint32_t part) {
+    const struct gguf_value *alignment = gguf_find(&j->gguf, "general.alignment");
+    if (part > 0 && alignment) gguf_head_value(h, alignment);
+    if (j->n_targets == 1) return;
+    gguf_head_u16(h, "split.no", (uint16_t)part);
+    gguf_head_u16(h, "split.count", (uint16_t)j->n_targets);
+    gguf_head_i32(h, "split.tensors.count", (int32_t)j->gguf.n_tensors);
+}
+
+// The part of the new file that a tensor goes to.
+static uint32_t part_of(const struct job *j, const struct gguf_tensor *t) {
+    return j->n_targets > 1 ? t->part : 0;
+}
+
 static uint64_t target_bytes(const struct job *j, uint32_t i) {
     const struct gguf_tensor *t = &j->gguf.tensors[i];
     return dtype_bytes(j->types[i], t->ne[0]) * rows_of(t);
@@ -209,6 +228,7 @@ static uint64_t target_bytes(const struct job *j, uint32_t i) {
 static enum status count_changes(struct job *j, struct err *e) {
     struct quantize_result *r = &j->result;
     r->n_tensors = j->gguf.n_tensors;
+    r->n_parts = j->options->keep_split ? j->gguf.n_parts : 1;
     for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
         const struct gguf_tensor *t = &j->gguf.tensors[i];
         const float *importance = NULL;
@@ -229,24 +249,29 @@ static enum status count_changes(struct job *j, struct err *e) {
 }
 
 // Fills *h.
-static enum status make_head(struct job *j, struct gguf_head *h, struct err *e) {
+static enum status make_head(struct job *j, uint32_t part, struct gguf_head *h, struct err *e) {
     uint64_t offset = 0;
     gguf_head_open(h);
-    add_keys(j, h);
+    if (part == 0) add_keys(j, h);
+    add_part(j, h, part);
     for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
         const struct gguf_tensor *t = &j->gguf.tensors[i];
+        if (part_of(j, t) != part) continue;
         gguf_head_tensor(h, t, j->types[i], offset);
         offset += round_up(target_bytes(j, i), j->gguf.alignment);
     }
     if (gguf_head_finish(h, j->gguf.alignment, e)) return e->status;
-    return new_file_reserve(&j->target, h->size + offset, e);
+    return new_file_reserve(&j->targets[part], h->size + offset, e);
 }
 
-static enum status write_head(struct job *j, struct err *e) {
-    struct gguf_head head;
-    enum status status = make_head(j, &head, e);
-    if (!status) status = new_file_write(&j->target, head.bytes, head.size, e);
-    gguf_head_close(&head);
+static enum status write_heads(struct job *j, struct err *e) {
+    enum status status = OK;
+    for (uint32_t part = 0; part < j->n_targets && !status; part++) {
+        struct gguf_head head;
+        status = make_head(j, part, &head, e);
+        if (!status) status = new_file_write(&j->targets[part], head.bytes, head.size, e);
+        gguf_head_close(&head);
+    }
     return status;
 }
 
@@ -256,7 +281,7 @@ static enum status pad(struct job *j, uint64_t written, struct err *e) {
     static const uint8_t zeros[256];
     for (uint64_t left = round_up(written, j->gguf.alignment) - written; left > 0;) {
         const uint64_t n = left < sizeof zeros ? left : sizeof zeros;
-        if (new_file_write(&j->target, zeros, n, e)) return e->status;
+        if (new_file_write(j->target, zeros, n, e)) return e->status;
         left -= n;
     }
     return OK;
@@ -265,6 +290,7 @@ static enum status pad(struct job *j, uint64_t written, struct err *e) {
 static enum status write_tensors(struct job *j, struct err *e) {
     for (uint32_t i = 0; i < j->gguf.n_tensors; i++) {
         const struct gguf_tensor *t = &j->gguf.tensors[i];
+        j->target = &j->targets[part_of(j, t)];
         const enum status status =
             j->types[i] == t->type ? copy_tensor(j, t, e) : quantize_tensor(j, t, j->types[i], e);
         if (status || pad(j, target_bytes(j, i), e)) return e->status;
@@ -312,16 +338,61 @@ static enum status open_job(struct job *j, struct err *e) {
     return count_changes(j, e);
 }
 
+// The name of a part of the new file, which the caller frees; NULL if memory is refused.
+static char *part_path(const struct job *j, uint32_t part) {
+    static const char ending[] = ".gguf";
+    const struct quantize_options *o = j->options;
+    size_t length = strlen(o->target);
+    if (!o->keep_split) return mem_text(o->target, length);
+    const size_t n = sizeof ending - 1, room = length + 40;
+    if (length > n && strcmp(o->target + length - n, ending) == 0) length -= n;
+    char *path = mem_alloc(room, 1);
+    if (path)
+        snprintf(path, room, "%.*s-%05u-of-%05u.gguf", (int)length, o->target, part + 1,
+                 j->n_targets);
+    return path;
+}
+
+static enum status open_targets(struct job *j, struct err *e) {
+    const uint32_t n = j->options->keep_split ? j->gguf.n_parts : 1;
+    j->targets = mem_alloc(n, sizeof *j->targets);
+    if (!j->targets) return err_memory(e, n * sizeof *j->targets, "the parts of the new file");
+    j->n_targets = n;
+    enum status status = OK;
+    for (uint32_t part = 0; part < n && !status; part++) {
+        char *path = part_path(j, part);
+        status = path ? new_file_open(&j->targets[part], path, e)
+                      : err_memory(e, strlen(j->options->target), "the name of a part");
+        mem_free(path);
+    }
+    return status;
+}
+
+// Gives all parts their names; if one cannot have it, those before it go again.
+static enum status commit(struct job *j, struct err *e) {
+    for (uint32_t part = 0; part < j->n_targets; part++) {
+        if (new_file_commit(&j->targets[part], e) == OK) continue;
+        for (uint32_t named = 0; named < part; named++) {
+            char *path = part_path(j, named);
+            if (path) remove(path);
+            mem_free(path);
+        }
+        return e->status;
+    }
+    return OK;
+}
+
 static enum status open_work(struct job *j, struct err *e) {
     const struct quantize_options *o = j->options;
     if (team_open(&j->team, o->n_threads, false, e)) return e->status;
     j->n_lanes = team_size(j->team);
     if (make_buffers(j, e)) return e->status;
-    return new_file_open(&j->target, o->target, e);
+    return open_targets(j, e);
 }
 
 static void close_job(struct job *j) {
-    new_file_close(&j->target);
+    for (uint32_t part = 0; part < j->n_targets; part++) new_file_close(&j->targets[part]);
+    mem_free(j->targets);
     team_close(j->team);
     importance_close(&j->importance);
     type_rules_close(&j->rules);
@@ -340,8 +411,8 @@ enum status quantize_file(const struct quantize_options *options, struct quantiz
     enum status status = OK;
     if (open_job(&job, e))
         status = e->status;
-    else if (options->target && (open_work(&job, e) || write_head(&job, e) ||
-                                 write_tensors(&job, e) || new_file_commit(&job.target, e)))
+    else if (options->target && (open_work(&job, e) || write_heads(&job, e) ||
+                                 write_tensors(&job, e) || commit(&job, e)))
         status = e->status;
     *result = job.result;
     close_job(&job);

@@ -20,6 +20,8 @@ struct quantize_options {
     const char *const *overrides;  // [n_overrides]: values of keys, "KEY=TYPE:VALUE"
     int32_t n_overrides;
     const char *prune_layers; // that the new file has not, such as "3,7"; NULL: none
+    bool keep_split;          // the new file has the parts of the source, which are called
+                              // target-00001-of-00003.gguf
     bool requantize;          // tensors that are quantised already, too
     int32_t n_threads;        // 0: one per performance core
     const struct log *log;    // NULL: none
@@ -30,6 +32,7 @@ struct quantize_result {
     uint64_t source_bytes, target_bytes; // of tensors
     uint64_t n_elements;                 // of all of them
     uint32_t n_tensors, n_changed;
+    uint32_t n_parts;     // of the new file
     uint32_t n_important; // quantised with importance
 };
 

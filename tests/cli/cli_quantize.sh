@@ -122,6 +122,27 @@ parts=tests/golden/tiny/split-00001-of-00003.gguf
 "$TANDEM" quantize -q $parts "$work/joined.gguf" COPY && logits $parts "$work/parts.f32" &&
     logits "$work/joined.gguf" "$work/joined.f32" && cmp "$work/parts.f32" "$work/joined.f32"
 check quantize_copy_joins_parts $?
+# The parts stay with their tensors, whose types are those of the whole file.
+"$TANDEM" quantize -q --keep-split $parts "$work/same.gguf" COPY &&
+    cmp "$work/same-00002-of-00003.gguf" tests/golden/tiny/split-00002-of-00003.gguf &&
+    cmp "$work/same-00003-of-00003.gguf" tests/golden/tiny/split-00003-of-00003.gguf &&
+    logits "$work/same-00001-of-00003.gguf" "$work/out.f32" &&
+    cmp "$work/parts.f32" "$work/out.f32"
+check quantize_keeps_parts $?
+"$TANDEM" quantize --allow-requantize --keep-split $parts "$work/kept" Q4_K_M 2>"$work/log" &&
+    grep -q 'in 3 parts' "$work/log" &&
+    "$TANDEM" quantize -q --allow-requantize $parts "$work/whole.gguf" Q4_K_M &&
+    logits "$work/kept-00001-of-00003.gguf" "$work/out.f32" &&
+    logits "$work/whole.gguf" "$work/whole.f32" && cmp "$work/whole.f32" "$work/out.f32"
+check quantize_types_of_parts $?
+rm "$work/same-00001-of-00003.gguf" "$work/same-00003-of-00003.gguf"
+fails quantize_overwrites_no_part 1 'same-00002-of-00003.gguf.*exists' \
+    "$TANDEM" quantize --keep-split $parts "$work/same.gguf" COPY
+[ ! -e "$work/same-00001-of-00003.gguf" ] && [ ! -e "$work/same-00003-of-00003.gguf" ]
+check quantize_leaves_no_part $?
+"$TANDEM" quantize -q --keep-split "$work/dense.gguf" "$work/one.gguf" COPY &&
+    logits "$work/one-00001-of-00001.gguf" "$work/out.f32" && cmp "$work/dense.f32" "$work/out.f32"
+check quantize_keeps_one_part $?
 fails quantize_split_is_read 1 'quantised already' "$TANDEM" quantize "$parts" "$work/new" Q8_0
 fails quantize_refuses_quantised 1 'allow-requantize' "$TANDEM" quantize "$MODEL" "$work/new" Q4_0
 # F32 of a file's blocks means the same, and from Q8_0 hardly anything is lost.
