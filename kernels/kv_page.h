@@ -33,14 +33,23 @@ static inline struct kv_view kv_values(enum kv_order order, const void *base, en
                             .row_bytes = by_head ? head_bytes : row_bytes};
 }
 
-// Keys, which are turned in a page by head unless they are blocks.
+// Keys, which are turned in a page by head.
 static inline struct kv_view kv_keys(enum kv_order order, const void *base, enum dtype type,
                                      int32_t n_heads, int32_t head_dim) {
     struct kv_view view = kv_values(order, base, type, n_heads, head_dim);
-    if (order == KV_BY_ROW || dtype_find(type)->block_elements > 1) return view;
+    if (order == KV_BY_ROW) return view;
     view.row_bytes = (int64_t)dtype_bytes(type, 1);
     view.element_bytes = KV_PAGE * view.row_bytes;
     return view;
+}
+
+// The order for caches of these types on a device that reads floats and halves fastest in that one.
+// Blocks by head are slower than by row (kernels/cpu/x86/attention_x86.inc).
+static inline enum kv_order kv_order_of(enum kv_order fastest, enum dtype k_type,
+                                        enum dtype v_type) {
+    const bool blocks =
+        dtype_find(k_type)->block_elements > 1 || dtype_find(v_type)->block_elements > 1;
+    return blocks ? KV_BY_ROW : fastest;
 }
 
 // Bytes from the start of the cache to a head of a row.

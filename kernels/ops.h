@@ -101,8 +101,8 @@ struct rope_args {
 // strides. Only a CPU reads a cache by head, and only if device_info says so.
 enum kv_order {
     KV_BY_ROW,  // [KV_PAGE, n_kv_heads, head_dim]
-    KV_BY_HEAD, // values and blocks [n_kv_heads, KV_PAGE, head_dim]; keys of floats or halves
-                // [n_kv_heads, head_dim, KV_PAGE], so that a vector holds an element of many keys
+    KV_BY_HEAD, // of floats and halves: values [n_kv_heads, KV_PAGE, head_dim]; keys [n_kv_heads,
+                // head_dim, KV_PAGE], so that a vector holds an element of many keys
 };
 
 // Writes row t of k and v into row cache_rows[t] of the caches, converted to their types: F32; F16,
@@ -119,7 +119,7 @@ struct kv_store_args {
     int32_t n_tokens, n_cols;
     enum dtype k_type, v_type;
     enum kv_order order;
-    int32_t head_dim; // divides n_cols, and blocks divide it, if the order is by head
+    int32_t head_dim; // divides n_cols if the order is by head
 };
 
 // out[t][h] = softmax(scale * q[t][h] . K) V over the keys at positions max(0, p - window + 1)..p

@@ -110,8 +110,8 @@ enum status pipeline_finish(struct pipeline *p, struct err *e);
 // Says that a device has failed before, so that nothing can run any more. ERR_DEVICE.
 enum status pipeline_refuse(struct err *e);
 
-// How the cache of a unit lies on its device: as attention there reads it fastest, but by row if
-// rows of it go to another device, or if its rows are keys and values in one.
+// How the cache of a unit lies on its device: as attention there reads its types fastest, but by
+// row if rows of it go to another device, or if its rows are keys and values in one.
 enum kv_order pipeline_kv_order(const struct pipeline *p, int32_t unit);
 
 // [max_logits, n_vocab] on the host, valid after pipeline_finish.

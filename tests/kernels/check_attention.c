@@ -109,7 +109,7 @@ void check_kv_store(struct op_check *c) {
         const bool blocks = has_blocks(s.k_type, s.v_type);
         s.n_cols = blocks ? BLOCK_COLS[size] : COLS[size];
         s.head_dim = blocks ? BLOCK_HEAD_DIMS[size] : HEAD_DIMS[size];
-        s.order = i % 2 ? best : KV_BY_ROW;
+        s.order = i % 2 ? kv_order_of(best, s.k_type, s.v_type) : KV_BY_ROW;
         op_describe(c, "%d tokens, %d columns, %s and %s, %s", s.n_tokens, s.n_cols,
                     dtype_name(s.k_type), dtype_name(s.v_type), ORDER_NAMES[s.order]);
         op_scene_clear(c);
@@ -289,7 +289,7 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
 
 // The order of a cache changes no bits.
 static void check_orders(struct op_check *c, enum dtype k_type, enum dtype v_type) {
-    const enum kv_order best = c->rigs[0].device->info.kv_order;
+    const enum kv_order best = kv_order_of(c->rigs[0].device->info.kv_order, k_type, v_type);
     check_attention_types(c, k_type, v_type, KV_BY_ROW);
     if (best == KV_BY_ROW) return;
     const uint64_t bits = c->bits;
