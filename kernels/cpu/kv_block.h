@@ -1,7 +1,7 @@
 /* kv_block.h: makes blocks of a KV cache as ops.h defines them, the same bytes at every level.
  *
  * Pure inline functions that own nothing; any thread. Included by ref.c and by the files of a level
- * that store rows. Tested by tests/kernels/check_ops.c.
+ * that store rows. Tested by tests/kernels/check_attention.c.
  */
 #ifndef TANDEM_KERNELS_CPU_KV_BLOCK_H
 #define TANDEM_KERNELS_CPU_KV_BLOCK_H

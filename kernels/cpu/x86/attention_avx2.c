@@ -1,7 +1,7 @@
 /* attention_avx2.c: attention with AVX2.
  *
  * The code is in attention_x86.inc. Owns nothing; every lane calls. Tested by
- * tests/kernels/check_ops.c.
+ * tests/kernels/check_attention.c.
  */
 #include "kernels/cpu/x86/attention_x86.h"
 

@@ -1,7 +1,7 @@
 /* attention_avx512.c: attention with 512-bit vectors.
  *
  * The code is in attention_x86.inc. Owns nothing; every lane calls. Tested by
- * tests/kernels/check_ops.c.
+ * tests/kernels/check_attention.c.
  */
 #include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/vector_avx512.h"

@@ -8,7 +8,7 @@
  * segments, lanes take whole ones as they come. A block of few tokens has the queries of all kv
  * heads, so that a page of the cache is read from its start to its end. The lane that has the first
  * segment of a block merges the others, which lie in their lanes' rooms. Owns nothing; every lane
- * calls with the same arguments. Tested by tests/kernels/check_ops.c.
+ * calls with the same arguments. Tested by tests/kernels/check_attention.c.
  */
 #include "kernels/cpu/x86/attention_work_avx2.h"
 #include "kernels/cpu/x86/vector_avx2.h"

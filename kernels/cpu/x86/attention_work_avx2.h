@@ -4,7 +4,7 @@
  * A query is one head of one token. Its keys are cut into segments whose length depends on their
  * number alone. Each segment has its own softmax, and the segments are merged first to last, so a
  * result does not depend on which lane had which segment. Owns nothing; call only on a CPU that has
- * the level's instructions. Tested by tests/kernels/check_ops.c.
+ * the level's instructions. Tested by tests/kernels/check_attention.c.
  */
 #ifndef TANDEM_KERNELS_CPU_X86_ATTENTION_WORK_AVX2_H
 #define TANDEM_KERNELS_CPU_X86_ATTENTION_WORK_AVX2_H
