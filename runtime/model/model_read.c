@@ -46,6 +46,7 @@ static enum status read_outside(struct model *m, struct err *e) {
         .role = ROLE_ROPE_FREQS, .n_cols = s->n_rot / 2, .n_rows = 1, .optional = true};
     if (model_take_global(m, &freqs, &m->rope_freqs, e)) return e->status;
     freqs.role = ROLE_ROPE_FACTORS_LONG;
+    freqs.optional = !gguf_find_tensor(m->gguf, tensor_role_info(ROLE_ROPE_FACTORS_SHORT)->name);
     if (model_take_global(m, &freqs, &m->long_freqs, e)) return e->status;
     freqs.role = ROLE_ROPE_FACTORS_SHORT;
     freqs.optional = !m->long_freqs;
@@ -190,8 +191,18 @@ static void read_name(const struct gguf_tensor *t, struct named *n) {
     n->rest = rest + 1;
 }
 
+// True for tensors outside layers that add nothing to a text: encoders of images and sounds, and
+// heads of models that rank texts or embed them.
+static bool is_aside(const char *name) {
+    static const char *const beginnings[] = {"v.",          "mm.",      "a.",
+                                             "cls.output.", "dense_2.", "dense_3."};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0) return true;
+    return false;
+}
+
 // Refuses what would be left out silently: layers behind the last one, factors of matrices, which
-// only few blocks know, and what no role has in a layer that is computed.
+// only few blocks know, and what no role has in a layer that is computed or outside layers.
 static enum status check_name(const struct model *m, const struct named *n, struct err *e) {
     if (n->layer >= m->n_blocks && strncmp(n->rest, "nextn.", 6) != 0) {
         err_set(e, ERR_FORMAT, "tensor %s is of a layer that the model does not have", n->text);
@@ -199,13 +210,14 @@ static enum status check_name(const struct model *m, const struct named *n, stru
                      m->shape->architecture);
         return err_fix(e, "fetch the file again, or a complete conversion of the model");
     }
-    if (n->layer < 0 || tensor_role_find(n->rest) != ROLE_OTHER) return OK;
+    const bool outside = n->layer < 0;
+    if (tensor_role_find(n->rest) != ROLE_OTHER || (outside && is_aside(n->rest))) return OK;
     const char *last = strrchr(n->rest, '.');
     if (last && strcmp(last, ".scale") == 0)
         return err_set(e, ERR_UNSUPPORTED, "tensor %s: the factor of a matrix", n->text);
-    if (n->layer >= m->shape->n_layers || is_early(n->rest)) return OK;
-    err_set(e, ERR_UNSUPPORTED, "tensor %s belongs to no part of a layer that is known here",
-            n->text);
+    if (!outside && (n->layer >= m->shape->n_layers || is_early(n->rest))) return OK;
+    err_set(e, ERR_UNSUPPORTED, "tensor %s belongs to no part of a %s that is known here", n->text,
+            outside ? "model" : "layer");
     return err_fix(e, "update tandem, or fetch a conversion of the model without it");
 }
 
@@ -234,8 +246,11 @@ static bool is_idle(const struct model *m, const struct unit *unit, enum tensor_
     return unit->kind == UNIT_ATTENTION && model_is_joined(m, unit, role);
 }
 
+// Divisors of angles are of the whole model, and those by length replace the others.
 static bool may_be_there(const struct model *m, const struct gguf_tensor *t, long layer,
                          enum tensor_role role) {
+    if (tensor_role_info(role)->owner == OWNER_NOWHERE)
+        return layer < 0 && (role != ROLE_ROPE_FREQS || !m->long_freqs);
     for (int32_t u = 0; u < m->shape->n_units; u++) {
         const struct unit *unit = &m->shape->units[u];
         if (unit->layer == layer && (is_taken(m, u, t) || is_idle(m, unit, role))) return true;
@@ -250,8 +265,7 @@ static enum status check_taken(const struct model *m, struct err *e) {
     for (uint32_t i = 0; i < m->gguf->n_tensors; i++) {
         read_name(&m->gguf->tensors[i], &name);
         const enum tensor_role role = tensor_role_find(name.rest);
-        if (role == ROLE_OTHER || tensor_role_info(role)->owner == OWNER_NOWHERE) continue;
-        if (name.layer >= m->shape->n_layers) continue;
+        if (role == ROLE_OTHER || name.layer >= m->shape->n_layers) continue;
         if (may_be_there(m, &m->gguf->tensors[i], name.layer, role)) continue;
         err_set(e, ERR_UNSUPPORTED, "tensor %s is read by no part of this %s model", name.text,
                 m->shape->architecture);

@@ -431,25 +431,50 @@ static void factor(struct gguf_build *b) { add_matrix(b, "blk.1.attn_q.scale"); 
 static void unread(struct gguf_build *b) {
     add_matrix(b, "blk.1.attn_rot_embd.weight"); // of early files
     add_matrix(b, "blk.9.nextn.eh_proj.weight"); // of no layer that is computed
-    add_matrix(b, "vision.weight");
+    add_matrix(b, "v.patch_embd.weight");        // of encoders of images and sounds
+    add_matrix(b, "mm.0.weight");
+    add_matrix(b, "a.conv1d.1.weight");
+    add_matrix(b, "cls.output.weight"); // of models that rank texts or embed them
+    add_matrix(b, "dense_2.bias");
+    add_matrix(b, "dense_3.weight");
 }
+static void outside(struct gguf_build *b) { add_matrix(b, "vision.weight"); }
+static void outside_factor(struct gguf_build *b) { add_matrix(b, "output.scale"); }
+static void no_layer(struct gguf_build *b) { add_matrix(b, "blk.x.attn_q.weight"); }
 
-// A tensor of a layer that nobody knows would be left out silently.
+// A tensor that nobody knows would be left out silently.
 static void test_other_tensors(void **state) {
     struct fixture *f = *state;
     struct err e;
     assert_int_equal(read_edited(unread, NULL, f, &e), OK);
     assert_int_equal(read_edited(factor, NULL, f, &e), ERR_UNSUPPORTED);
     assert_int_equal(read_edited(other_matrix, NULL, f, &e), ERR_UNSUPPORTED);
-    assert_non_null(strstr(e.what, "blk.1.attn_other.weight"));
+    assert_non_null(strstr(e.what, "blk.1.attn_other.weight belongs to no part of a layer"));
+    assert_int_equal(read_edited(outside, NULL, f, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "vision.weight belongs to no part of a model"));
+    assert_int_equal(read_edited(outside_factor, NULL, f, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "output.scale: the factor of a matrix"));
+    assert_int_equal(read_edited(no_layer, NULL, f, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "blk.x.attn_q.weight"));
 }
 
 static void fewer_layers(struct gguf_build *b) { add_matrix(b, "blk.2.attn_q.weight"); }
 static void fused_matrix(struct gguf_build *b) { add_matrix(b, "blk.1.attn_qkv.weight"); }
 static void router(struct gguf_build *b) { add_matrix(b, "blk.1.ffn_gate_inp.weight"); }
 static void inputs(struct gguf_build *b) { add_matrix(b, "per_layer_model_proj.weight"); }
+static void layer_freqs(struct gguf_build *b) { add_matrix(b, "blk.1.rope_freqs.weight"); }
+static void add_divisors(struct gguf_build *b, const char *name) {
+    gguf_build_tensor(b, name, 1, (const uint64_t[]){TINY_HEAD_DIM / 2}, DTYPE_F32, NULL);
+}
+static void short_divisors(struct gguf_build *b) { add_divisors(b, "rope_factors_short.weight"); }
+static void both_divisors(struct gguf_build *b) {
+    short_divisors(b);
+    add_divisors(b, "rope_factors_long.weight");
+    add_divisors(b, "rope_freqs.weight");
+}
 
-// Tensors that some layers have, but not those of the family, and layers behind the last one.
+// Tensors that some models have, but not those of the family or not there, divisors of angles that
+// others replace or lack, and layers behind the last one.
 static void test_tensors_of_others(void **state) {
     const struct {
         void (*edit)(struct gguf_build *);
@@ -458,7 +483,10 @@ static void test_tensors_of_others(void **state) {
     } cases[] = {{fewer_layers, "blk.2.attn_q.weight", ERR_FORMAT},
                  {fused_matrix, "blk.1.attn_qkv.weight", ERR_UNSUPPORTED},
                  {router, "blk.1.ffn_gate_inp.weight", ERR_UNSUPPORTED},
-                 {inputs, "per_layer_model_proj.weight", ERR_UNSUPPORTED}};
+                 {inputs, "per_layer_model_proj.weight", ERR_UNSUPPORTED},
+                 {layer_freqs, "blk.1.rope_freqs.weight", ERR_UNSUPPORTED},
+                 {short_divisors, "rope_factors_long.weight is missing", ERR_FORMAT},
+                 {both_divisors, "rope_freqs.weight", ERR_UNSUPPORTED}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct err e;
         assert_int_equal(read_edited(cases[i].edit, NULL, *state, &e), cases[i].status);
