@@ -10,6 +10,7 @@
 #include "planner/machine/machine.h"
 #include "base/regex/regex.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -84,11 +85,20 @@ static enum status add_pattern(struct patterns *p, const char *text, size_t leng
     return compile(text, equals - 1, out, e);
 }
 
-// Reads all patterns. A comma ends one only after a "=", since x{1,2} contains a comma.
+// True if the comma is in a count of repetitions, such as {1,2}.
+static bool is_in_count(const char *text, size_t comma) {
+    static const char digits[] = "0123456789";
+    size_t first = comma;
+    while (first > 0 && memchr(digits, text[first - 1], sizeof digits - 1)) first--;
+    const char *end = text + comma + 1;
+    return first > 0 && text[first - 1] == '{' && end[strspn(end, digits)] == '}';
+}
+
+// Reads all patterns. A comma ends one only behind a "=", and not in x{1,2}: (?<=x) has a "=", too.
 static enum status read_patterns(struct patterns *p, const char *text, struct err *e) {
     for (;;) {
         size_t length = strcspn(text, ",");
-        while (text[length] && !memchr(text, '=', length))
+        while (text[length] && (!memchr(text, '=', length) || is_in_count(text, length)))
             length += 1 + strcspn(text + length + 1, ",");
         if (add_pattern(p, text, length, e)) return e->status;
         if (!text[length]) return OK;
@@ -135,15 +145,77 @@ static void append(char *list, size_t size_bytes, const char *name) {
     memcpy(list + length + (length > 0), name, n + 1);
 }
 
-// Refuses a separated unit: names its tensors on each side, and a pattern for all of them.
-static enum status taken_apart(struct patterns *p, const struct unit *unit, struct err *e) {
+// How many of a unit's deciding tensors the patterns match, by device.
+struct matches {
+    int n_deciding, n_at[MAX_DEVICES];
+};
+
+static enum status count_matches(struct patterns *p, const struct unit *unit, struct matches *out,
+                                 struct err *e) {
+    *out = (struct matches){0};
+    for (int i = 0; i < unit->n_tensors; i++) {
+        if (!decides(&unit->tensors[i])) continue;
+        struct pattern *found;
+        if (find_pattern(p, name_of(unit, &unit->tensors[i]), &found, e)) return e->status;
+        out->n_deciding++;
+        if (!found) continue;
+        found->matched = true;
+        out->n_at[found->device]++;
+    }
+    return OK;
+}
+
+// Writes what matches the layers whose units of a kind the patterns match, "\\d+" for all of them;
+// of those that are too many to list, only the one.
+static enum status write_layers(struct patterns *p, const struct shape *shape,
+                                const struct unit *apart, char *out, size_t size_bytes,
+                                struct err *e) {
+    size_t length = 0;
+    int n = 0, n_kind = 0;
+    for (int u = 0; u < shape->n_units; u++) {
+        const struct unit *unit = &shape->units[u];
+        struct matches m;
+        if (unit->kind != apart->kind) continue;
+        if (count_matches(p, unit, &m, e)) return e->status;
+        n_kind++;
+        if (m.n_at[CPU] + m.n_at[ACCELERATOR] == 0) continue;
+        if (length < size_bytes)
+            length += (size_t)snprintf(out + length, size_bytes - length, "%s%d", n ? "|" : "(",
+                                       unit->layer);
+        n++;
+    }
+    if (n == n_kind && n > 1)
+        snprintf(out, size_bytes, "\\d+");
+    else if (n == 1 || length + 2 > size_bytes)
+        snprintf(out, size_bytes, "%d", apart->layer);
+    else
+        snprintf(out + length, size_bytes - length, ")");
+    return OK;
+}
+
+// Names a pattern for all of a separated unit, and of those like it that the patterns match.
+static enum status advise_whole(struct patterns *p, const struct shape *shape,
+                                const struct unit *unit, int8_t device, struct err *e) {
     static const char *const whole[UNIT_KINDS] = {
         [UNIT_EMBED] = "^(token_embd|per_layer)",
         [UNIT_ATTENTION] = "(attn|ssm|shortconv).*",
-        [UNIT_FFN] = "(ffn_(gate|up|down)|inp_gate|proj).*",
+        [UNIT_FFN] = "(ffn_(gate|up|down)(?!.*_exps)|inp_gate|proj).*",
         [UNIT_EXPERTS] = "ffn_.*_exps",
         [UNIT_HEAD] = "^output\\.",
     };
+    struct err ignored; // the refusal stays
+    char layers[128];
+    // The fix begins with a sign, since its first letter is printed as a capital.
+    const char *all = whole[unit->kind], *where = device == CPU ? "CPU" : "GPU";
+    if (unit->layer < 0) return err_fix(e, "-ot '%s=%s' matches all of it", all, where);
+    if (write_layers(p, shape, unit, layers, sizeof layers, &ignored))
+        snprintf(layers, sizeof layers, "%d", unit->layer);
+    return err_fix(e, "-ot 'blk\\.%s\\.%s=%s' matches all of it", layers, all, where);
+}
+
+// Refuses a separated unit: names its tensors on each side, and a pattern for all of them.
+static enum status taken_apart(struct patterns *p, const struct shape *shape,
+                               const struct unit *unit, struct err *e) {
     char there[160] = "", elsewhere[160] = "";
     const struct pattern *first = NULL;
     for (int i = 0; i < unit->n_tensors; i++) {
@@ -166,30 +238,19 @@ static enum status taken_apart(struct patterns *p, const struct unit *unit, stru
     }
     err_expected(e, "with %s also %s", there, elsewhere);
     err_actual(e, "only %s", there);
-    // The fix begins with a sign, since its first letter is printed as a capital.
-    const char *all = whole[unit->kind], *device = first->device == CPU ? "CPU" : "GPU";
-    if (unit->layer < 0) return err_fix(e, "-ot '%s=%s' matches all of it", all, device);
-    return err_fix(e, "-ot 'blk\\.%d\\.%s=%s' matches all of it", unit->layer, all, device);
+    return advise_whole(p, shape, unit, first->device, e);
 }
 
 // The device that all deciding tensors of a unit go to, or DEVICE_ANY if no pattern matches one.
-static enum status match_unit(struct patterns *p, const struct unit *unit, int8_t *device,
-                              struct err *e) {
-    int n_deciding = 0, n_at[MAX_DEVICES] = {0};
+static enum status match_unit(struct patterns *p, const struct shape *shape,
+                              const struct unit *unit, int8_t *device, struct err *e) {
+    struct matches m;
     *device = DEVICE_ANY;
-    for (int i = 0; i < unit->n_tensors; i++) {
-        if (!decides(&unit->tensors[i])) continue;
-        struct pattern *found;
-        if (find_pattern(p, name_of(unit, &unit->tensors[i]), &found, e)) return e->status;
-        n_deciding++;
-        if (!found) continue;
-        found->matched = true;
-        n_at[found->device]++;
-    }
+    if (count_matches(p, unit, &m, e)) return e->status;
     for (int8_t d = 0; d < MAX_DEVICES; d++)
-        if (n_deciding > 0 && n_at[d] == n_deciding) *device = d;
-    return *device == DEVICE_ANY && n_at[CPU] + n_at[ACCELERATOR] > 0 ? taken_apart(p, unit, e)
-                                                                      : OK;
+        if (m.n_deciding > 0 && m.n_at[d] == m.n_deciding) *device = d;
+    if (*device != DEVICE_ANY || m.n_at[CPU] + m.n_at[ACCELERATOR] == 0) return OK;
+    return taken_apart(p, shape, unit, e);
 }
 
 static enum status check_matched(const struct patterns *p, struct err *e) {
@@ -208,7 +269,7 @@ static enum status match_all(struct constraints *c, const struct shape *shape, s
                              struct err *e) {
     for (int u = 0; u < shape->n_units; u++) {
         int8_t device;
-        if (match_unit(p, &shape->units[u], &device, e)) return e->status;
+        if (match_unit(p, shape, &shape->units[u], &device, e)) return e->status;
         if (device != DEVICE_ANY) c->place.units[u].device = device;
     }
     return check_matched(p, e);

@@ -561,6 +561,10 @@ static void test_patterns_move_units(void **state) {
         {"^blk\\.\\d{2}\\.(?=ffn).*[\\w.]exps\\b=CPU", UNIT_EXPERTS, 38, 0},
         {"blk\\.[0-9]++\\.ffn_((((((up|gate|down))))))_exps=CPU", UNIT_EXPERTS, 48, 0},
         {"blk\\.[[:digit:]]\\.ffn_[^\\s]*_exps\\.weight$=CPU", UNIT_EXPERTS, 10, 0},
+        {"(?<=ffn_)(up|gate|down){1,1}_exps=CPU,blk\\.\\d{1,}\\.attn(?=_)=GPU", UNIT_EXPERTS, 48,
+         0},
+        {"ffn_gate_exps=CPU,ffn_up_exps=CPU,ffn_down_exps=CPU", UNIT_EXPERTS, 48, 0},
+        {"ffn_(up|down)_exps=CPU,exps=CPU", UNIT_EXPERTS, 48, 0},
         {"attn_=GPU", UNIT_ATTENTION, 0, 48},
         {"^token_embd\\.weight$=CPU", UNIT_EMBED, 1, 0},
         {"^output\\.=GPU", UNIT_HEAD, 0, 1},
@@ -605,6 +609,7 @@ static void test_refuses_patterns(void **state) {
         {"exps=", "names a device", "CPU or GPU"},
         {"exps=CPUS", "names a device", "CPU or GPU"},
         {"exps=CUDA1", "names a device", "CPU or GPU"},
+        {"up_exps=CUDA1,exps=CPU", "names a device", "CPU or GPU"},
         {"=CPU", "a pattern of 0 characters", "1 to"},
         {"exps=CPU,", "-ot", "PATTERN=DEVICE"},
         {"ffn_(up=CPU", "-ot pattern 'ffn_(up': character 8: missing", ""},
@@ -652,20 +657,39 @@ static void test_refuses_patterns(void **state) {
     mem_free(many);
 }
 
-// The fix that a message names must be one.
+// The fix that a message names must be one, for all layers that were meant and no other unit.
 static void test_fixes_work(void **state) {
     struct shape *shape = *state;
-    static const char *const halves[] = {"ffn_up_exps=CPU", "attn_q=CPU", "ffn_up_shexp=CPU",
-                                         "ssm_out=CPU", "output=GPU"};
+    static const struct {
+        const char *half;
+        enum unit_kind kind;
+        int n;
+    } cases[] = {
+        {"ffn_up_exps=CPU", UNIT_EXPERTS, 40},
+        {"blk\\.[3-5]\\.ffn_(up|down)_exps=CPU", UNIT_EXPERTS, 3},
+        {"blk\\.[1-3]\\d\\.ffn_(up|down)_exps=CPU", UNIT_EXPERTS, 30},
+        {"blk\\.(?!7\\.).*ffn_up_exps=CPU", UNIT_EXPERTS, 39},
+        {"blk\\.7\\.attn_q=CPU", UNIT_ATTENTION, 1},
+        {"ffn_up_shexp=CPU", UNIT_FFN, 40},
+        {"ssm_out=CPU", UNIT_ATTENTION, 30},
+        {"attn_q=CPU", UNIT_ATTENTION, 40},
+        {"output=GPU", UNIT_ATTENTION, 10},
+        {"blk\\.(?!7\\.).*exps=CPU,up_exps=GPU,down_exps=CPU", UNIT_EXPERTS, 40},
+    };
     load(shape, "qwen3.5-35b-a3b.json");
-    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct err e;
-        mem_free(add(shape, halves[i], &e));
+        mem_free(add(shape, cases[i].half, &e));
         assert_int_equal(e.status, ERR_USAGE);
         char text[300];
         assert_int_equal(sscanf(e.fix, "-ot '%299[^']' matches all of it", text), 1);
         struct constraints *c = add(shape, text, &e);
         if (e.status) fail_msg("%s: %s (%s)", text, e.what, e.expected);
+        int n_placed = 0;
+        for (int u = 0; u < shape->n_units; u++) n_placed += c->place.units[u].device != DEVICE_ANY;
+        if (n_placed != cases[i].n ||
+            n_placed != count_at(c, shape, cases[i].kind, 0) + count_at(c, shape, cases[i].kind, 1))
+            fail_msg("%s: %s places %d units", cases[i].half, text, n_placed);
         mem_free(c);
     }
 }
