@@ -40,6 +40,22 @@ static int32_t trace_spans(const struct cli_options *o) {
     return o->verbose && o->command != COMMAND_BENCH ? USAGE_SPANS : 0;
 }
 
+enum status cli_join_overrides(struct cli *cli, struct err *e) {
+    const struct text_list *list = &cli->options.tensor_overrides;
+    size_t size_bytes = 0, used = 0;
+    for (int32_t i = 0; i < list->n; i++) size_bytes += strlen(list->texts[i]) + 1;
+    if (!list->n) return OK;
+    cli->tensor_overrides = mem_alloc(size_bytes, 1);
+    if (!cli->tensor_overrides) return err_memory(e, size_bytes, "the -ot patterns");
+    for (int32_t i = 0; i < list->n; i++) {
+        const size_t length = strlen(list->texts[i]);
+        if (i) cli->tensor_overrides[used++] = ',';
+        memcpy(cli->tensor_overrides + used, list->texts[i], length + 1);
+        used += length;
+    }
+    return OK;
+}
+
 void cli_engine_options(struct cli *cli, struct engine_options *out) {
     const struct cli_options *o = &cli->options;
     const bool kv_auto = o->kv_type_k == KV_TYPE_AUTO;
@@ -63,7 +79,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
                         .kv_auto = kv_auto,
                         .strategy = o->strategy,
                         .place = {.feed = o->feed}},
-        .tensor_overrides = o->tensor_overrides,
+        .tensor_overrides = cli->tensor_overrides,
         .cpu_cache = o->cpu_cache,
         .plan_path = o->plan_path,
         .cache_path = cli->cache_path,

@@ -23,6 +23,7 @@ struct cli_models {
 struct cli {
     struct cli_options options;
     struct cli_models models;
+    char *tensor_overrides;              // owned; all of -ot, with commas between them, or NULL
     const struct device_driver *drivers; // borrowed
     int32_t n_drivers;
     const char *cache_path;  // the folder of calibrations; NULL: none is kept
@@ -39,6 +40,8 @@ struct cli {
 
 // A listener that draws the bar of cli and stops the work at Ctrl-C.
 struct progress cli_progress(struct cli *cli);
+// Joins what was given by -ot.
+enum status cli_join_overrides(struct cli *cli, struct err *e);
 // Fills *out from the options, with that listener.
 void cli_engine_options(struct cli *cli, struct engine_options *out);
 // Checks that the file of --trace can be written, before anything else is done.

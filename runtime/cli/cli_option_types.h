@@ -96,7 +96,7 @@ struct cli_options {
     int32_t n_prompt, n_gen;           // the plan is made for these; 0: the planner's default
     const char *shape, *machine;       // names or files; NULL: the model's, this machine
     const char *plan_path, *save_path; // NULL: not given
-    const char *tensor_overrides;      // "PATTERN=DEVICE,...", or NULL
+    struct text_list tensor_overrides; // "PATTERN=DEVICE,..."
     bool cpu_cache;                    // and the attention that reads it
     bool cpu_experts;                  // of all layers
     int32_t n_cpu_experts;             // of the first layers

@@ -409,7 +409,7 @@ static enum status check_plan(const struct cli_options *o, struct err *e) {
         {o->n_prompt, "--prompt-tokens"},
         {o->n_gen, "--gen-tokens"},
         {o->gpu_layers != GPU_LAYERS_AUTO, "-ngl"},
-        {o->tensor_overrides, "-ot"},
+        {o->tensor_overrides.n, "-ot"},
         {o->cpu_cache, "--no-kv-offload"},
         {o->cpu_experts, "--cpu-moe"},
         {o->n_cpu_experts, "--n-cpu-moe"},
@@ -606,8 +606,8 @@ static bool find_setting(struct setting *out, const struct llama_variable *varia
     if (is_excluded(variable, out->value, o, a)) return false;
     if (variable->inverted && llama_switch_parse(out->value, &on)) out->value = on ? "off" : "on";
     // Lists, and the context that they need, are what a benchmark is asked to measure.
-    if (spec->kind == OPTION_LIST || (o->command == COMMAND_BENCH && spec->offset == AT(n_ctx)))
-        return false;
+    const bool is_list = spec->kind == OPTION_LIST && spec->offset != AT(tensor_overrides);
+    if (is_list || (o->command == COMMAND_BENCH && spec->offset == AT(n_ctx))) return false;
     const bool is_text = spec->kind == OPTION_TEXT; // it may be an argument without a name
     return !a->given[spec->offset] &&
            !(is_text && *(const char *const *)((const char *)o + spec->offset));

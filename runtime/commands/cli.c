@@ -1,6 +1,7 @@
 /* cli.c: see cli.h. */
 #include "runtime/commands/cli.h"
 
+#include "base/mem.h"
 #include "runtime/cli/cli_generate.h"
 #include "runtime/cli/cli_help.h"
 #include "runtime/cli/cli_models.h"
@@ -157,9 +158,10 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
         log_line(&cli.log, LOG_NOTE, "%s has no effect: %s", o->ignored[i]->names[0],
                  o->ignored[i]->reason);
     cli_models_open(&cli, environment->variables);
-    const bool failed =
-        cli_models_take(&cli, &e) || run_command(&cli, &e) || write_output(&cli, &e);
+    const bool failed = cli_join_overrides(&cli, &e) || cli_models_take(&cli, &e) ||
+                        run_command(&cli, &e) || write_output(&cli, &e);
     cli_models_close(&cli);
+    mem_free(cli.tensor_overrides);
     if (failed) return fail(&cli, &e);
     return cli.interrupted ? EXIT_INTERRUPTED : 0;
 }

@@ -7,6 +7,7 @@
 #ifndef TANDEM_RUNTIME_MEASURE_BENCH_RECORD_H
 #define TANDEM_RUNTIME_MEASURE_BENCH_RECORD_H
 
+#include "runtime/cli/cli_command.h"
 #include "runtime/measure/bench_format.h"
 #include "runtime/measure/bench_matrix.h"
 #include "runtime/engine/engine.h"
@@ -39,7 +40,7 @@ void bench_row_begin(struct bench_row *row, const struct machine *machine,
 void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const struct shape *shape,
                         const struct bench_config *config);
 // Adds the options that keep parts of the model on the CPU.
-void bench_row_add_kept(struct bench_row *row, const struct cli_options *o);
+void bench_row_add_kept(struct bench_row *row, const struct cli *cli);
 // Adds the bytes that the engine has taken; zeros without an engine (NULL).
 void bench_row_add_memory(struct bench_row *row, const struct engine *engine);
 // The most that the accelerator had allocated; 0 without one. What is pinned likewise.

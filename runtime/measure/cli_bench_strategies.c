@@ -139,7 +139,7 @@ static void fill_row(struct comparing *x) {
     bench_row_begin(row, &x->machine, &x->model, c->config.model, x->cli->options.device);
     bench_row_add_plan(row, engine ? engine_plan(engine) : NULL,
                        engine ? engine_shape(engine) : NULL, &c->config);
-    bench_row_add_kept(row, &x->cli->options);
+    bench_row_add_kept(row, x->cli);
     bench_row_add(row, bench_count("n_prompt", x->setup.n_prompt));
     bench_row_add(row, bench_count("n_gen", x->setup.n_gen));
     bench_row_add(row, bench_text("refused", c->why));

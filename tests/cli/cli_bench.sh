@@ -120,6 +120,8 @@ result nothing_is_kept_on_the_cpu
 kept '0 1 ffn_=CPU' -m $tiny/plain.gguf -nkvo 1 -ot ffn_=CPU &&
     grep -q '| nkvo | ot *| ' "$err" && grep -q '|    1 | ffn_=CPU  *| ' "$err"
 result cache_and_tensors_are_kept_on_the_cpu
+kept '0 0 ffn_=CPU,attn_=CPU' -m $tiny/plain.gguf -ot ffn_=CPU -ot attn_=CPU
+result tensors_of_two_options_are_kept_on_the_cpu
 kept '1 0 none' -m $tiny/qwen3moe.gguf -ncmoe 1 && grep -q '| n_cpu_moe | ' "$err" &&
     kept '2 0 none' -m $tiny/qwen3moe.gguf --cpu-moe && grep -q '|       all | ' "$err"
 result experts_are_kept_on_the_cpu

@@ -155,6 +155,12 @@ holds 'all(units[f"blk.{i}.experts"] == 0 for i in range(10)) and
        all(units[f"blk.{i}.attention"] == 0 for i in range(10, 20)) and
        units["blk.15.experts"] == 1'
 result patterns
+plan $moe -ot 'blk\.[0-9]\.ffn_up_exps=CPU' -ot 'ffn_(gate|down)_exps=CPU,ffn_up_exps=CPU' -ot '^output=CPU'
+holds 'all(units[f"blk.{i}.experts"] == 0 for i in range(24)) and units["head"] == 0'
+result patterns_of_several_options
+LLAMA_ARG_OVERRIDE_TENSOR='^output=CPU' plan $moe
+holds 'units["head"] == 0'
+result pattern_of_a_variable
 plan $moe --override-tensor '^output=CPU'
 holds 'units["head"] == 0'
 result pattern_of_the_head
@@ -166,6 +172,10 @@ refused pattern_of_a_part 2 'apart: expected with blk.3' $moe -ot 'blk.3.ffn_dow
 plan $moe -ot "$(advised)"
 holds 'units["blk.3.experts"] == 0 and units["blk.4.experts"] == 1'
 result pattern_that_is_advised
+refused pattern_of_parts 2 'apart: expected with blk.0' $moe -ot '.ffn_(up|down)_exps.=CPU'
+plan $moe -ot "$(advised)"
+holds 'all(units[f"blk.{i}.experts"] == 0 for i in range(24))'
+result pattern_that_is_advised_for_all_layers
 small='-m tests/golden/tiny/gemma4.gguf --machine rtx-3060-12g --json'
 refused pattern_of_a_gate 2 'apart: expected with blk.4.inp_gate' $small -ot 'blk.4.inp_gate=CPU'
 plan $small -ot "$(advised)"
