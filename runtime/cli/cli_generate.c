@@ -118,6 +118,7 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
         .n_dry_breakers = breakers.list.n,
         .grammar = grammar,
         .grammar_root = g->style ? REPLY_ROOT : NULL,
+        .style = g->style,
     };
     options.sampler.biases = o->biases;
     options.sampler.n_biases = o->n_biases;

@@ -114,19 +114,30 @@ void constraint_close(struct constraint *c) {
     *c = (struct constraint){0};
 }
 
+static void drop_part(void *context, enum chat_part part, const char *text, size_t length) {
+    (void)context, (void)part, (void)text, (void)length;
+}
+
 enum status constraint_begin(struct constraint *c, const char *opening, struct err *e) {
     if (!c->tokenizer) return OK;
     grammar_state_reset(&c->state);
+    c->reply.take = drop_part;
+    if (c->style.thoughts) chat_reply_begin(&c->reply, &c->style, opening, strlen(opening));
     return grammar_accept(&c->state, opening, strlen(opening), e);
 }
 
 // ---- Tokens -------------------------------------------------------------------------------------
 
+bool constraint_can_end(const struct constraint *c) {
+    const bool thinks = c->style.thoughts && chat_reply_thinks(&c->reply);
+    return !c->ignores_end && !thinks && grammar_can_end(&c->state);
+}
+
 bool constraint_allows(struct constraint *c, int32_t token) {
     size_t length;
     if (!c->tokenizer) return true;
     if (token >= c->n_tokens) return false;
-    if (tokenizer_is_end(c->tokenizer, token)) return !c->ignores_end && grammar_can_end(&c->state);
+    if (tokenizer_is_end(c->tokenizer, token)) return constraint_can_end(c);
     const char *text = text_at(c, c->places[token], &length);
     return length > 0 && grammar_allows(&c->state, text, length);
 }
@@ -134,7 +145,7 @@ bool constraint_allows(struct constraint *c, int32_t token) {
 // Tokens come in the order of their texts: those that share the byte at which one was refused
 // follow it and need no look, and of the others only what they do not share is looked at.
 static bool walk_tokens(struct constraint *c, const float *logits) {
-    const bool can_end = !c->ignores_end && grammar_can_end(&c->state);
+    const bool can_end = constraint_can_end(c);
     size_t common = 0, refused_at = SIZE_MAX, length; // common: with the last one that was tried
     bool any = false;
     for (int32_t i = 0; i < c->n_tokens; i++) {
@@ -169,5 +180,7 @@ enum status constraint_accept(struct constraint *c, int32_t token, struct err *e
     if (!c->tokenizer) return OK;
     ASSERT(token < c->n_tokens);
     const char *text = text_at(c, c->places[token], &length);
-    return grammar_accept(&c->state, text, length, e);
+    if (grammar_accept(&c->state, text, length, e)) return e->status;
+    if (c->style.thoughts) chat_reply_write(&c->reply, text, length);
+    return OK;
 }

@@ -9,6 +9,7 @@
 
 #include "runtime/grammar/grammar.h"
 #include "runtime/grammar/grammar_walk.h"
+#include "runtime/text/chat_reply.h"
 #include "runtime/text/tokenizer.h"
 
 struct constraint_token {
@@ -29,7 +30,9 @@ struct constraint {
     int32_t *places;                // [n_tokens]: the place of each token
     float *logits;                  // [n_vocab], owned
     int32_t n_tokens, n_vocab;
-    bool ignores_end; // tokens that end the answer may never come; set by the owner
+    bool ignores_end;        // tokens that end the answer may never come; set by the owner
+    struct chat_style style; // in whose thoughts no answer ends; set by the owner, and borrowed
+    struct chat_reply reply; // tells where the answer is, if the style has thoughts
 };
 
 // Reads the grammar, of which answers obey the rule root. Errors as grammar_parse's; on failure *c
@@ -46,6 +49,8 @@ bool constraint_allows(struct constraint *c, int32_t token);
 // Returns the logits [n_vocab] with -inf for every token that may not come next, valid until the
 // next call; NULL if none may.
 const float *constraint_mask(struct constraint *c, const float *logits);
+// True if the answer may end: the grammar says so, and no thought is open.
+bool constraint_can_end(const struct constraint *c);
 // Takes a token that does not end the answer. ERR_LIMIT, ERR_FORMAT if it may not come.
 enum status constraint_accept(struct constraint *c, int32_t token, struct err *e);
 

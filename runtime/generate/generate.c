@@ -80,6 +80,7 @@ static enum status open_sampler(struct generator *g, const struct generate_optio
                         g->tokenizer, engine_n_vocab(g->engine), e))
         return e->status;
     g->constraint.ignores_end = o->ignore_end;
+    if (o->style) g->constraint.style = *o->style;
     return sampler_init(&g->sampler, &sampler, engine_n_vocab(g->engine), g->n_ctx, e);
 }
 

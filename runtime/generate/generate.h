@@ -41,6 +41,8 @@ struct generate_options {
     int32_t n_dry_breakers;
     const char *grammar;      // in GBNF, that every text obeys from its beginning on; NULL: none
     const char *grammar_root; // the rule of a whole text; NULL: "root"
+    const struct chat_style *style; // with a grammar, no text ends in a thought of this style;
+                                    // NULL: none has thoughts. It is copied
 };
 
 // Takes the text as it is drawn. Called once for every token, with whole UTF-8 characters or, as

@@ -168,6 +168,7 @@ static enum status take_options(struct answer *a, struct err *e) {
     if (a->reply.grammar) {
         options.grammar = a->reply.grammar;
         options.grammar_root = REPLY_ROOT;
+        options.style = &a->reply.style;
     }
     return generate_set_options(g, &options, e);
 }

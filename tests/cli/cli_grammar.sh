@@ -50,6 +50,11 @@ for name in opens closes; do
 done
 [ "$(tr -d '\n ' <"$work/closes.out")" = Lisbon ] && [ -s "$work/opens.out" ] && ! grep -q Lisbon "$work/opens.out"
 check grammar_waits_for_the_end_of_thoughts $? "$(cat "$work/opens.out" "$work/closes.out")"
+# This model does not end thoughts: it writes as many tokens as it may.
+"$TANDEM" chat -m "$MODEL" -p 'Say hi.' -n 40 --temp 0 --chat-template "$work/opens" \
+    --reasoning-format none --grammar 'root ::= [^Z]*' >"$work/out" 2>"$work/err"
+grep -q 'generation *40 tokens' "$work/err"
+check grammar_ends_no_text_within_a_thought $? "$(cat "$work/out" "$work/err")"
 printf '[{"name": "look", "parameters": {"type": "object"}}]' >"$work/tools"
 "$TANDEM" chat -q -m "$MODEL" -p Hello -n 4 --tools "$work/tools" --chat-template chatml \
     >"$work/out" 2>"$work/err"

@@ -103,6 +103,40 @@ static void the_end_is_allowed_where_a_text_may_end(void **state) {
     assert_int_equal(check_mask(f), 1);
 }
 
+// Accepts a text, a token for each of its letters.
+static void accept_letters(struct fixture *f, const char *text) {
+    for (; *text; text++) {
+        const char letter[] = {*text, 0};
+        struct err e;
+        assert_int_equal(constraint_accept(&f->constraint, token_of(f, letter), &e), OK);
+    }
+}
+
+// A grammar that allows the marks of thoughts as text does not let a text end within one.
+static void no_text_ends_within_a_thought(void **state) {
+    struct fixture *f = *state;
+    struct err e;
+    const int32_t end = tokenizer_eos(f->tokenizer);
+    open_grammar(f, "root ::= [^!]*");
+    f->constraint.style.thoughts = chat_marks_find("</think>", 8);
+    for (int opened = 0; opened < 2; opened++) {
+        assert_int_equal(constraint_begin(&f->constraint, opened ? "<think>" : "", &e), OK);
+        assert_int_equal(constraint_allows(&f->constraint, end), !opened);
+        if (!opened) accept_letters(f, "<think>");
+        accept_letters(f, "a</thin");
+        assert_false(constraint_allows(&f->constraint, end));
+        check_mask(f);
+        accept_letters(f, "k>");
+        assert_true(constraint_allows(&f->constraint, end));
+        accept_letters(f, "<think>"); // behind a thought this is text
+        assert_true(constraint_allows(&f->constraint, end));
+        check_mask(f);
+    }
+    assert_int_equal(constraint_begin(&f->constraint, "", &e), OK);
+    accept_letters(f, "a<think>");
+    assert_true(constraint_allows(&f->constraint, end));
+}
+
 // Tokens of single bytes build up characters.
 static void characters_may_come_in_parts(void **state) {
     struct fixture *f = *state;
@@ -143,9 +177,9 @@ static void refused_allocations_are_errors(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(masks_hold_what_is_allowed),     TEST(the_end_is_allowed_where_a_text_may_end),
-        TEST(characters_may_come_in_parts),   TEST(nothing_may_be_allowed),
-        TEST(refused_allocations_are_errors),
+        TEST(masks_hold_what_is_allowed),    TEST(the_end_is_allowed_where_a_text_may_end),
+        TEST(no_text_ends_within_a_thought), TEST(characters_may_come_in_parts),
+        TEST(nothing_may_be_allowed),        TEST(refused_allocations_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
