@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/commands/chat_calls_kept.h"
+#include "runtime/commands/chat_thinking.h"
 #include "runtime/generate/reply_grammar.h"
 
 #include <jansson.h>
@@ -376,37 +377,6 @@ enum status chat_answer(struct chat *chat, bool *answered, struct err *e) {
 
 // ---- Opening and closing ------------------------------------------------------------------------
 
-// The variables of the template: those of the person, with the switches by which templates turn
-// thoughts on and off: most have the first, Granite 3.3 the second, the mixtures of Cohere the
-// third. The caller frees them. NULL: none, or no memory.
-static char *template_variables(const struct cli_options *o) {
-    static const char *const switches[] = {"enable_thinking", "thinking", "reasoning"};
-    json_t *root = o->chat_kwargs ? json_loads(o->chat_kwargs, 0, NULL) : json_object();
-    if (!json_is_object(root) || o->thinking == THINKING_AUTO) {
-        json_decref(root); // chat_open says what is wrong with it
-        return o->chat_kwargs ? mem_text(o->chat_kwargs, strlen(o->chat_kwargs)) : NULL;
-    }
-    for (int i = 0; i < 3; i++)
-        json_object_set_new(root, switches[i], json_boolean(o->thinking == THINKING_ON));
-    const size_t length = json_dumpb(root, NULL, 0, 0);
-    char *text = mem_alloc(length + 1, 1);
-    if (text) json_dumpb(root, text, length, 0);
-    json_decref(root);
-    return text;
-}
-
-static enum status read_format(struct chat_format *out, const struct cli *cli, struct err *e) {
-    char *variables = template_variables(&cli->options);
-    const struct chat_options options = {
-        .template = cli->options.chat_template, .kwargs = variables, .tools = cli->options.tools};
-    struct gguf g = {0};
-    enum status status = gguf_open(&g, cli->options.model, e);
-    if (!status) status = chat_open(out, &g, &options, &cli->log, e);
-    gguf_close(&g);
-    mem_free(variables);
-    return status;
-}
-
 static void set_style(struct chat *chat) {
     chat->style = (struct chat_style){.thoughts = chat->format.marks,
                                       .calls = chat->format.calls,
@@ -415,7 +385,7 @@ static void set_style(struct chat *chat) {
 
 enum status chat_change_format(struct chat *chat, struct err *e) {
     struct chat_format format = {0};
-    if (read_format(&format, chat->writer.cli, e)) return e->status;
+    if (chat_thinking_open(&format, chat->writer.cli, e)) return e->status;
     chat_close(&chat->format);
     chat->format = format;
     set_style(chat);
@@ -435,7 +405,7 @@ static enum status read_tools(struct chat_tools *out, const char *path, struct e
 
 enum status chat_open_model(struct chat *chat, struct cli *cli, struct err *e) {
     *chat = (struct chat){0};
-    if (read_format(&chat->format, cli, e)) return e->status;
+    if (chat_thinking_open(&chat->format, cli, e)) return e->status;
     if (read_tools(&chat->tools, cli->options.tools, e) == OK) {
         set_style(chat);
         const struct cli_texts texts = {.style = &chat->style};

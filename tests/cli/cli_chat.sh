@@ -327,6 +327,34 @@ chat 'Name a city.\n' -n 12 -q --chat-template "$work/template" --reasoning off
     [ "$(cat "$work/out")" = "$(answer "${asks}Name a city.$answers<think>$nl$nl</think>$nl$nl")" ]
 result chat_reasoning_off_ends_a_thought_that_a_template_opens
 
+# Where it has no switch, the least that it can ask for is asked for, and told if thoughts stay.
+least() { # NAME ENDING REPLY WARNING ARGUMENT...: the template ends with ENDING, the prompt with REPLY
+    name=$1 reply=$3 warning=$4
+    cat >"$work/template" <<X
+{#- </think> #}{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}
+{%- endfor %}
+{{- '<|im_start|>assistant\n' + ($2) }}
+X
+    shift 4
+    chat 'Name a city.\n' -n 12 --chat-template "$work/template" "$@"
+    [ $code -eq 0 ] && [ -s "$work/out" ] &&
+        [ "$(cat "$work/out")" = "$(answer "${asks}Name a city.$answers$reply")" ] &&
+        [ "$(grep -o 'cannot turn thoughts off.*effort\|cannot turn thoughts off' "$work/err")" = "$warning" ]
+    result chat_reasoning_$name
+}
+effort="reasoning_effort | default('high')"
+least least_effort_is_none "'<think></think>' if $effort == 'low' else ''" '<think></think>' '' --reasoning off
+least budget_is_none "'<think></think>' if thinking_budget == 0 else ''" '<think></think>' '' --reasoning-budget 0
+least lowest_effort "$effort" low \
+    'cannot turn thoughts off: it asks for the lowest effort' --reasoning off
+least own_effort "$effort" high 'cannot turn thoughts off' --reasoning off \
+    --chat-template-kwargs '{"reasoning_effort": "high"}'
+least no_switch "''" '' 'cannot turn thoughts off' --reasoning off
+least refused_effort "raise_exception('no') if reasoning_effort is defined else ''" '' 'cannot turn thoughts off' \
+    --reasoning off
+least on_stays_as_it_is "$effort" high '' --reasoning on
+
 # ---- Calls of tools ------------------------------------------------------------------------------
 # Three calls as examples make the small model call too.
 cat >"$work/template" <<'X'
