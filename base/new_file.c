@@ -74,7 +74,9 @@ static int find_printed(const struct stat *wanted) {
 static enum status open_through(struct new_file *f, const char *path, int printed, struct err *e) {
     f->path = mem_text(path, strlen(path));
     if (!f->path) return err_memory(e, strlen(path), "a file name");
-    if (printed >= 0) {
+    if (printed >= 0 && (fcntl(printed, F_GETFL) & O_ACCMODE) == O_RDONLY) {
+        errno = EBADF; // the stream is closed, and its place is held
+    } else if (printed >= 0) {
         fflush(printed == STDOUT_FILENO ? stdout : stderr);
         f->descriptor = fcntl(printed, F_DUPFD_CLOEXEC, 0);
         if (f->descriptor >= 0) return OK;

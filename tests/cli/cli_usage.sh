@@ -226,6 +226,10 @@ fi
 code=$?
 [ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q 'standard output: Bad file' "$err"
 result usage_closed_output
+"$TANDEM" plan -m "$MODEL" --device none -q --save /dev/stdout 2>"$err" >&-
+code=$?
+[ $code -eq 1 ] && grep -q '/dev/stdout: Bad file' "$err"
+result usage_closed_output_of_a_file
 "$TANDEM" run -m "$MODEL" -p hi -n 2 --logits-out "$work/logits" >"$out" 2>&-
 code=$?
 [ $code -eq 0 ] && [ -s "$out" ] && [ "$(wc -c <"$work/logits")" -eq $((4 * 49152)) ]
