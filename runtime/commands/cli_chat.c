@@ -9,6 +9,7 @@
 
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static enum status add_question(struct chat *chat, const char *text, size_t length, struct err *e) {
     const struct chat_message m = {.role = CHAT_USER, .text = text, .length = length};
@@ -86,6 +87,16 @@ static enum status converse(struct chat *chat, struct turn_input *input, struct 
 
 static bool asks_once(const struct cli_options *o) { return o->prompt || o->file; }
 
+// Finds out before the model is loaded whether a question that is asked once has no text.
+static enum status check_question(const struct cli_options *o, struct err *e) {
+    struct stat found;
+    const bool says = o->prompt && o->prompt[strspn(o->prompt, "\n")];
+    if (!asks_once(o) || says) return OK;
+    if (!o->file) return err_set(e, ERR_USAGE, "the question is empty");
+    if (stat(o->file, &found) != 0 || !S_ISREG(found.st_mode) || found.st_size > 0) return OK;
+    return err_set(e, ERR_USAGE, "%s: the question is empty", o->file);
+}
+
 // The terminal is taken before the model is loaded: what is typed meanwhile is the first turn.
 static enum status open_input(struct turn_input *input, struct cli *cli, struct err *e) {
     char path[PATH_MAX];
@@ -120,8 +131,8 @@ enum status cli_chat(struct cli *cli, struct err *e) {
     struct chat chat = {0};
     struct turn_input input = {0};
     enum status status = OK;
-    if (cli_check_trace(cli, e) || open_input(&input, cli, e) || chat_open_model(&chat, cli, e) ||
-        talk(&chat, cli, &input, e))
+    if (check_question(&cli->options, e) || cli_check_trace(cli, e) || open_input(&input, cli, e) ||
+        chat_open_model(&chat, cli, e) || talk(&chat, cli, &input, e))
         status = e->status;
     turn_input_close(&input);
     if (!status) cli_generate_report(&chat.writer);

@@ -258,7 +258,9 @@ static enum status write_result(struct measurement *m, struct cli *cli, struct e
 static enum status open_text(struct measurement *m, const struct cli *cli, struct err *e) {
     const struct cli_options *o = &cli->options;
     if (o->kl_divergence) return logits_file_open(&m->base, o->logits_base, e);
-    return cli_read_text(cli, &m->text, &m->text_bytes, e);
+    if (cli_read_text(cli, &m->text, &m->text_bytes, e)) return e->status;
+    if (m->text_bytes > 0) return OK;
+    return err_set(e, ERR_USAGE, "%s: there is nothing to score", o->file);
 }
 
 static enum status check_options(const struct cli_options *o, struct err *e) {

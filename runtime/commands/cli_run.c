@@ -27,9 +27,23 @@ static enum status encode_prompt(struct run *run, struct err *e) {
                          &run->prompt, e))
         return e->status;
     if (run->prompt.count) return OK;
-    return err_set(e, ERR_USAGE, "%s",
-                   run->text_bytes == 0 ? "the prompt is empty"
-                                        : "no token of the model stands for this prompt");
+    return err_set(e, ERR_USAGE, "no token of the model stands for this prompt");
+}
+
+// Finds out before the model is loaded whether a prompt without text is one: it is with models that
+// begin texts with a token.
+static enum status check_prompt(const struct run *run, const char *model, struct err *e) {
+    struct gguf gguf = {0};
+    struct tokenizer *tokenizer = NULL;
+    enum status status = OK;
+    if (run->text_bytes > 0) return OK;
+    if (gguf_open(&gguf, model, e) || tokenizer_open(&tokenizer, &gguf, NULL, e))
+        status = e->status;
+    else if (!tokenizer_adds_bos(tokenizer))
+        status = err_set(e, ERR_USAGE, "the prompt is empty");
+    tokenizer_close(tokenizer);
+    gguf_close(&gguf);
+    return status;
 }
 
 static enum status write_logits(void *context, int32_t first, int32_t n, struct err *e) {
@@ -189,6 +203,7 @@ enum status cli_run(struct cli *cli, struct err *e) {
     // The file of the logits is begun before the model, so that a wrong path costs no time.
     if (check_cache(&cli->options, e) || check_cache_path(&cli->options, e) ||
         cli_check_trace(cli, e) || cli_read_text(cli, &run.text, &run.text_bytes, e) ||
+        check_prompt(&run, cli->options.model, e) ||
         (logits && new_file_open_over(&run.logits, logits, e)) || open_model(&run, cli, e) ||
         encode_prompt(&run, e) || generate(&run, e))
         status = e->status;

@@ -124,6 +124,26 @@ for gpu in GPU gpu CUDA0 Metal; do
 done
 wrong empty_stop 'at least one character' run -m "$MODEL" -p y -q --stop ''
 wrong empty_prompt 'prompt is empty' run -m "$MODEL" -p '' -q
+# Empty texts are told before the model is loaded, which says where its weights are.
+: >"$work/empty"
+printf '\n' >"$work/line"
+for command in run chat perplexity; do
+    call $command -m "$MODEL" -f "$work/empty"
+    [ $code -eq 2 ] && grep -q 'is empty\|nothing to score' "$err" && ! grep -q weights "$err"
+    result usage_empty_file_of_$command
+done
+call run -m "$MODEL" -f "$work/line"
+[ $code -eq 2 ] && grep -q 'prompt is empty' "$err" && ! grep -q weights "$err"
+result usage_empty_line
+call run -m tests/golden/tiny/gemma2.gguf -f "$work/empty" -n 1 # texts begin with a token
+[ $code -eq 0 ]
+result usage_empty_file_behind_a_token
+call chat -m "$MODEL" -p '' -f "$work/empty"
+[ $code -eq 2 ] && grep -q 'question is empty' "$err" && ! grep -q weights "$err"
+result usage_empty_question
+call chat -m "$MODEL" -p hi -f "$work/empty" -n 1
+[ $code -eq 0 ]
+result usage_empty_file_beside_a_question
 wrong context_of_one 'at least 2' perplexity -m "$MODEL" -f tests/cli/cli_usage.sh -q -c 1
 
 # ---- The world fails -----------------------------------------------------------------------------
