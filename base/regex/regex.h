@@ -2,7 +2,7 @@
  *
  * A struct regex owns a compiled pattern and may be searched with by several threads; a struct
  * regex_search owns the memory of searches and belongs to one thread at a time. Must not know the
- * patterns. Tested by tests/planner/test_shape.c, tests/runtime/test_quantize_file.c,
+ * patterns. Tested by tests/planner/test_shape.c, tests/runtime/test_mixture.c,
  * tests/runtime/test_tokenizer.c and tests/fuzz/fuzz_patterns.c.
  */
 #ifndef TANDEM_BASE_REGEX_REGEX_H

@@ -1,7 +1,7 @@
 /* mixture.h: the types that a quantised file gives its tensors, as its name (Q4_K_M) says.
  *
  * The rules are those of llama-quantize, so that files of both have the same sizes. Owns nothing;
- * any thread. Tested by tests/runtime/test_quantize_file.c.
+ * any thread. Tested by tests/runtime/test_mixture.c.
  */
 #ifndef TANDEM_RUNTIME_QUANTIZE_MIXTURE_H
 #define TANDEM_RUNTIME_QUANTIZE_MIXTURE_H

@@ -1,7 +1,7 @@
 /* type_rules.h: types that a user gives matrices, which go before those of the mixture.
  *
  * A struct type_rules owns its patterns and borrows nothing. One thread. Must not know a mixture.
- * Tested by tests/runtime/test_quantize_file.c.
+ * Tested by tests/runtime/test_mixture.c.
  */
 #ifndef TANDEM_RUNTIME_QUANTIZE_TYPE_RULES_H
 #define TANDEM_RUNTIME_QUANTIZE_TYPE_RULES_H
