@@ -153,13 +153,8 @@ static void impossible_keys_are_refused(void **state) {
     }
 }
 
-static void split_files_become_one(void **state) {
-    const struct paths *p = *state;
-    char parts[2][PATH_BYTES];
-    struct quantize_options o = {.source = parts[0], .target = p->target, .n_threads = 1};
-    struct quantize_result result;
-    struct gguf g;
-    struct err e;
+// A model in two parts, with a matrix in each.
+static void write_parts(const struct paths *p, char parts[2][PATH_BYTES]) {
     for (uint64_t i = 0; i < 2; i++) {
         struct gguf_build b;
         gguf_build_init(&b);
@@ -171,6 +166,16 @@ static void split_files_become_one(void **state) {
         gguf_build_write(&b, parts[i]);
         gguf_build_close(&b);
     }
+}
+
+static void split_files_become_one(void **state) {
+    const struct paths *p = *state;
+    char parts[2][PATH_BYTES];
+    struct quantize_options o = {.source = parts[0], .target = p->target, .n_threads = 1};
+    struct quantize_result result;
+    struct gguf g;
+    struct err e;
+    write_parts(p, parts);
     assert_int_equal(mixture_find(&o.mixture, "Q8_0", &e), OK);
     assert_int_equal(quantize_file(&o, &result, &e), OK);
     assert_int_equal(gguf_open(&g, p->target, &e), OK);
@@ -181,6 +186,45 @@ static void split_files_become_one(void **state) {
     gguf_close(&g);
     unlink(parts[0]);
     unlink(parts[1]);
+}
+
+// Takes the name of the last part, whose file was begun when it was free.
+static bool take_last_name(void *context, const char *what, uint64_t done, uint64_t total) {
+    (void)what;
+    if (done == total) write_bytes(context, "mine", 4);
+    return true;
+}
+
+// Where the last part cannot have its name, no part stays, and what has the name does.
+static void parts_have_names_together(void **state) {
+    const struct paths *p = *state;
+    char parts[2][PATH_BYTES], new[2][PATH_BYTES], text[8] = "";
+    struct quantize_options o = {.source = parts[0],
+                                 .target = p->target,
+                                 .keep_split = true,
+                                 .n_threads = 1,
+                                 .progress = {take_last_name, new[1]}};
+    struct quantize_result result;
+    struct err e;
+    write_parts(p, parts);
+    for (int i = 0; i < 2; i++)
+        snprintf(new[i], PATH_BYTES, "%s/target-%05d-of-00002.gguf", p->folder, i + 1);
+    assert_int_equal(mixture_find(&o.mixture, "Q8_0", &e), OK);
+    assert_int_equal(quantize_file(&o, &result, &e), ERR_FILE);
+    assert_non_null(strstr(e.what, "target-00002-of-00002.gguf exists"));
+    assert_int_not_equal(access(new[0], F_OK), 0);
+    FILE *file = fopen(new[1], "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(text, 1, sizeof text, file), 4);
+    assert_string_equal(text, "mine");
+    fclose(file);
+    unlink(new[1]);
+    o.progress.tell = NULL;
+    assert_int_equal(quantize_file(&o, &result, &e), OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(unlink(new[i]), 0);
+        unlink(parts[i]);
+    }
 }
 
 // ---- Importance ---------------------------------------------------------------------------------
@@ -471,13 +515,21 @@ static void refused_allocations_are_errors(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_paths, remove_paths)
     const struct CMUnitTest tests[] = {
-        TEST(pruned_layers_are_left_out),     TEST(keys_stay_and_the_type_is_told),
-        TEST(floats_become_other_floats),     TEST(copies_keep_every_byte),
-        TEST(keys_get_other_values),          TEST(impossible_keys_are_refused),
-        TEST(split_files_become_one),         TEST(importance_is_read_in_both_forms),
-        TEST(importance_changes_the_rows),    TEST(broken_importance_is_refused),
-        TEST(unusable_numbers_are_refused),   TEST(only_floats_and_blocks_are_read),
-        TEST(dry_runs_fail_as_others_do),     TEST(stopping_leaves_no_file),
+        TEST(pruned_layers_are_left_out),
+        TEST(keys_stay_and_the_type_is_told),
+        TEST(floats_become_other_floats),
+        TEST(copies_keep_every_byte),
+        TEST(keys_get_other_values),
+        TEST(impossible_keys_are_refused),
+        TEST(split_files_become_one),
+        TEST(parts_have_names_together),
+        TEST(importance_is_read_in_both_forms),
+        TEST(importance_changes_the_rows),
+        TEST(broken_importance_is_refused),
+        TEST(unusable_numbers_are_refused),
+        TEST(only_floats_and_blocks_are_read),
+        TEST(dry_runs_fail_as_others_do),
+        TEST(stopping_leaves_no_file),
         TEST(refused_allocations_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
