@@ -3,12 +3,11 @@
 
 #include "base/mem.h"
 #include "runtime/cli/cli_generate.h"
-#include "runtime/cli/cli_signal.h"
 #include "runtime/commands/choice_scorer.h"
 #include "runtime/commands/hellaswag.h"
+#include "runtime/commands/measure_model.h"
 #include "runtime/commands/multiple_choice.h"
 #include "runtime/commands/winogrande.h"
-#include "runtime/report/report.h"
 #include "runtime/report/report_json.h"
 
 #include <inttypes.h>
@@ -34,7 +33,7 @@ struct score {
     char *file; // owned; the tasks borrow it
     struct choice_tasks tasks;
     struct choice_tokens tokens;
-    struct engine *engine;
+    struct engine *engine; // borrowed
     struct choice_scorer scorer;
 };
 
@@ -88,23 +87,22 @@ static enum status make_tokens(struct score *s, const struct cli_options *o, str
     return status;
 }
 
-static enum status open_engine(struct score *s, struct cli *cli, struct err *e) {
-    struct engine_options options;
-    cli_engine_options(cli, &options);
-    choice_scorer_workload(&options.workload, &s->tokens);
-    if (engine_open(&s->engine, &options, e)) return e->status;
-    progress_bar_clear(&cli->bar);
-    if (!cli->options.quiet)
-        report_print_plan(engine_plan(s->engine), engine_shape(s->engine), cli->options.verbose,
-                          stderr);
-    return choice_scorer_open(&s->scorer, s->engine, e);
+static enum status read_texts(void *context, const struct cli *cli, struct err *e) {
+    struct score *s = context;
+    return read_tasks(s, cli, e) || make_tokens(s, &cli->options, e) ? e->status : OK;
 }
 
-static enum status measure(struct score *s, struct cli *cli, struct err *e) {
+static void size(const void *context, struct workload *w) {
+    const struct score *s = context;
+    choice_scorer_workload(w, &s->tokens);
+}
+
+static enum status measure(void *context, struct cli *cli, struct engine *engine, struct err *e) {
     const struct progress progress = cli_progress(cli);
-    if (choice_scorer_run(&s->scorer, &s->tasks, &s->tokens, &progress, e)) return e->status;
-    progress_bar_clear(&cli->bar);
-    return OK;
+    struct score *s = context;
+    s->engine = engine;
+    if (choice_scorer_open(&s->scorer, engine, e)) return e->status;
+    return choice_scorer_run(&s->scorer, &s->tasks, &s->tokens, &progress, e);
 }
 
 // ---- What comes out -----------------------------------------------------------------------------
@@ -178,7 +176,8 @@ static void print_tasks(const struct score *s) {
     }
 }
 
-static enum status write_result(const struct score *s, struct cli *cli, struct err *e) {
+static enum status write_result(void *context, struct cli *cli, struct err *e) {
+    const struct score *s = context;
     const struct result r = result_of(s);
     if (cli->options.verbose) print_tasks(s);
     if (cli->options.json) return write_json(s, &r, e);
@@ -191,18 +190,16 @@ static enum status write_result(const struct score *s, struct cli *cli, struct e
     return OK;
 }
 
+static void close_all(void *context) {
+    struct score *s = context;
+    choice_scorer_close(&s->scorer);
+    choice_tokens_close(&s->tokens);
+    choice_tasks_close(&s->tasks);
+    mem_free(s->file);
+}
+
 enum status choice_score(struct cli *cli, struct err *e) {
+    static const struct measure_steps steps = {read_texts, size, measure, write_result, close_all};
     struct score s = {0};
-    enum status status = OK;
-    signal_watch();
-    if (cli_check_trace(cli, e) || read_tasks(&s, cli, e) || make_tokens(&s, &cli->options, e) ||
-        open_engine(&s, cli, e) || measure(&s, cli, e) || write_result(&s, cli, e))
-        status = e->status;
-    status = cli_write_trace(cli, s.engine, status, e);
-    choice_scorer_close(&s.scorer);
-    engine_close(s.engine);
-    choice_tokens_close(&s.tokens);
-    choice_tasks_close(&s.tasks);
-    mem_free(s.file);
-    return status;
+    return measure_model(&steps, &s, cli, e);
 }

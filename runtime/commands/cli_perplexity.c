@@ -13,13 +13,12 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/cli/cli_generate.h"
-#include "runtime/cli/cli_signal.h"
 #include "runtime/cli/cli_values.h"
 #include "runtime/commands/choice_score.h"
 #include "runtime/commands/divergence.h"
+#include "runtime/commands/measure_model.h"
 #include "runtime/commands/token_nats.h"
 #include "runtime/generate/generate.h"
-#include "runtime/report/report.h"
 #include "runtime/report/report_json.h"
 
 #include <inttypes.h>
@@ -29,7 +28,7 @@
 enum { WINDOW = 512, UBATCH = 128 };
 
 struct measurement {
-    struct engine *engine;
+    struct engine *engine;      // borrowed
     struct generator generator; // only reads
     struct token_list tokens;
     const int32_t *window; // the tokens of the window that is read
@@ -101,29 +100,18 @@ static enum status score_all(struct measurement *m, struct cli *cli, struct err 
         if (!progress_tell(&progress, "measure", first + (uint64_t)count, end))
             return err_set(e, ERR_CANCELLED, "interrupted");
     }
-    progress_bar_clear(&cli->bar);
     m->duration_ns = clock_ns() - start;
     return m->writer.row ? logits_writer_commit(&m->writer, e) : OK;
 }
 
-static enum status open_engine(struct measurement *m, struct cli *cli, struct err *e) {
-    struct engine_options options;
-    cli_engine_options(cli, &options);
-    struct workload *w = &options.workload;
+static void size(const void *context, struct workload *w) {
+    const struct measurement *m = context;
     if (m->base.tokens) w->n_ctx = m->base.shape.n_window;
     if (!w->n_ctx) w->n_ctx = WINDOW;
     if (!w->n_ubatch) w->n_ubatch = w->n_ctx < UBATCH ? w->n_ctx : UBATCH;
     w->max_logits = w->n_ubatch;
     w->n_prompt = w->n_ctx; // nothing is generated
     w->n_gen = 1;
-    if (engine_open(&m->engine, &options, e)) return e->status;
-    progress_bar_clear(&cli->bar);
-    m->n_window = engine_workload(m->engine)->n_ctx;
-    if (!cli->options.quiet)
-        report_print_plan(engine_plan(m->engine), engine_shape(m->engine), cli->options.verbose,
-                          stderr);
-    const struct generate_options reading = {.sampler = {.repeat_penalty = 1}};
-    return generate_open(&m->generator, m->engine, &reading, e);
 }
 
 static enum status nothing_to_score(const struct measurement *m, int32_t least, struct err *e) {
@@ -198,6 +186,17 @@ static enum status open_files(struct measurement *m, const struct cli_options *o
     return divergence_open(&m->divergence, m->n_windows * logits_file_scored(&shape), e);
 }
 
+static enum status measure(void *context, struct cli *cli, struct engine *engine, struct err *e) {
+    static const struct generate_options reading = {.sampler = {.repeat_penalty = 1}};
+    struct measurement *m = context;
+    m->engine = engine;
+    m->n_window = engine_workload(engine)->n_ctx;
+    if (generate_open(&m->generator, engine, &reading, e) || read_tokens(m, &cli->options, e) ||
+        open_files(m, &cli->options, e))
+        return e->status;
+    return score_all(m, cli, e);
+}
+
 // ---- What comes out -----------------------------------------------------------------------------
 
 static json_t *estimate_report(const struct estimate *v) {
@@ -228,7 +227,8 @@ static bool is_second_half(const struct measurement *m) {
     return m->first_scored > 0 && m->step == m->n_window;
 }
 
-static enum status write_result(struct measurement *m, struct cli *cli, struct err *e) {
+static enum status write_result(void *context, struct cli *cli, struct err *e) {
+    struct measurement *m = context;
     const struct estimate scored = divergence_mean(m->sum_nats, m->sum_squares, m->n_scored);
     const double mean = scored.value;
     struct divergence_result result;
@@ -255,35 +255,30 @@ static enum status write_result(struct measurement *m, struct cli *cli, struct e
     return OK;
 }
 
-static enum status open_text(struct measurement *m, const struct cli *cli, struct err *e) {
+static enum status open_text(void *context, const struct cli *cli, struct err *e) {
     const struct cli_options *o = &cli->options;
+    struct measurement *m = context;
+    if (!o->n_windows) return cli_value_bad(e, "--chunks", "at least 1, or -1 for all", "0");
     if (o->kl_divergence) return logits_file_open(&m->base, o->logits_base, e);
     if (cli_read_text(cli, &m->text, &m->text_bytes, e)) return e->status;
     if (m->text_bytes > 0) return OK;
     return err_set(e, ERR_USAGE, "%s: there is nothing to score", o->file);
 }
 
-static enum status check_options(const struct cli_options *o, struct err *e) {
-    return o->n_windows ? OK : cli_value_bad(e, "--chunks", "at least 1, or -1 for all", "0");
+static void close_all(void *context) {
+    struct measurement *m = context;
+    generate_close(&m->generator);
+    token_list_close(&m->tokens);
+    logits_writer_close(&m->writer);
+    logits_file_close(&m->base);
+    divergence_close(&m->divergence);
+    mem_free(m->begun);
+    mem_free(m->text);
 }
 
 enum status cli_perplexity(struct cli *cli, struct err *e) {
+    static const struct measure_steps steps = {open_text, size, measure, write_result, close_all};
     struct measurement m = {0};
-    enum status status = OK;
     if (choice_score_wanted(&cli->options)) return choice_score(cli, e);
-    signal_watch();
-    if (check_options(&cli->options, e) || cli_check_trace(cli, e) || open_text(&m, cli, e) ||
-        open_engine(&m, cli, e) || read_tokens(&m, &cli->options, e) ||
-        open_files(&m, &cli->options, e) || score_all(&m, cli, e) || write_result(&m, cli, e))
-        status = e->status;
-    status = cli_write_trace(cli, m.engine, status, e);
-    generate_close(&m.generator);
-    engine_close(m.engine);
-    token_list_close(&m.tokens);
-    logits_writer_close(&m.writer);
-    logits_file_close(&m.base);
-    divergence_close(&m.divergence);
-    mem_free(m.begun);
-    mem_free(m.text);
-    return status;
+    return measure_model(&steps, &m, cli, e);
 }
