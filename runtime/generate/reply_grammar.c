@@ -69,11 +69,18 @@ static void add_keyed(struct writer *w, size_t i) {
     add(w, "space \"}\"\n");
 }
 
+// The mark with which calls begin that lack the one before calls; NULL: they are not told apart.
+static const char *loose_lead(const struct writer *w) {
+    const bool named = w->marks && w->marks->shape == CALL_NAMED;
+    return named ? chat_calls_loose_mark(w->marks) : NULL;
+}
+
 static void add_named(struct writer *w, size_t i) {
     const struct chat_tools *tools = w->style->tools;
     const struct call_marks *m = w->marks;
     schema_text_add(&w->out, "tandem-tool-%zu ::= ", i);
     add_literal(w, m->lead);
+    if (loose_lead(w)) schema_text_add(&w->out, "tandem-bare-%zu\ntandem-bare-%zu ::= ", i, i);
     if (m->id) add(w, "[0-9a-z]{10} ");
     add_literal(w, m->id);
     add_literal(w, m->numbered ? "functions." : NULL);
@@ -325,12 +332,25 @@ static void add_calls(struct writer *w) {
         add(w, "tandem-text-0\n");
 }
 
+// Writes what follows the mark of the first call where the one before calls is missing.
+static void add_loose_calls(struct writer *w) {
+    const size_t n = chat_tools_count(w->style->tools);
+    add(w, "tandem-loose ::= (");
+    for (size_t i = 0; i < n; i++) schema_text_add(&w->out, "%standem-bare-%zu", i ? " | " : "", i);
+    add(w, ") (\"\\n\"? tandem-tool)* ");
+    if (w->marks->close) add(w, "(");
+    add_literal(w, w->marks->close);
+    add(w, w->marks->close ? ")? tandem-more\n" : "tandem-more\n");
+}
+
 // The answer without the marks of thoughts: free text, in which a mark begins a call.
 static void add_answer(struct writer *w) {
     const struct call_marks *m = w->marks;
     add_tools(w);
     add_calls(w);
-    grammar_add_until(&w->out, "tandem-text", m->open, "tandem-calls", true);
+    const struct grammar_end ends[] = {{m->open, "tandem-calls"}, {loose_lead(w), "tandem-loose"}};
+    grammar_add_until_either(&w->out, "tandem-text", ends, loose_lead(w) ? 2 : 1, true);
+    if (loose_lead(w)) add_loose_calls(w);
     add(w, "tandem-answer ::= ");
     if (m->bare) add(w, "space tandem-tool (\"; \" tandem-tool)* | ");
     if (w->must_call) {
@@ -373,9 +393,10 @@ static void add_thoughts(struct writer *w, const struct chat_marks *marks) {
     add(w, "\n");
     if (marks) {
         const struct grammar_end ends[] = {{marks->close, "tandem-after"},
-                                           {w->marks ? w->marks->open : NULL, "tandem-calls"}};
-        grammar_add_until_either(&w->out, "tandem-thought", ends,
-                                 w->marks && w->marks->in_thoughts ? 2 : 1, false);
+                                           {w->marks ? w->marks->open : NULL, "tandem-calls"},
+                                           {loose_lead(w), "tandem-loose"}};
+        const int n_ends = !w->marks || !w->marks->in_thoughts ? 1 : loose_lead(w) ? 3 : 2;
+        grammar_add_until_either(&w->out, "tandem-thought", ends, n_ends, false);
     }
     add_part(w, marks);
 }

@@ -7,7 +7,7 @@
 
 #include "runtime/grammar/schema_text.h"
 
-enum { GRAMMAR_MARK_MOST = 64, GRAMMAR_ENDS_MOST = 2 };
+enum { GRAMMAR_MARK_MOST = 64, GRAMMAR_ENDS_MOST = 3 };
 struct grammar_end {
     const char *mark, *then;
 };

@@ -137,6 +137,7 @@ static const struct call_marks MARKS[] = {
      .between = "<|tool_call_argument_begin|>",
      .end = "<|tool_call_end|>",
      .close = "<|tool_calls_section_end|>",
+     .loose = true,
      .in_thoughts = true,
      .numbered = true},
     {.sign = "<|tool_call:begin|>",

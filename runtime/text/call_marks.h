@@ -43,7 +43,8 @@ struct call_marks {          // texts that a family lacks are NULL
     const char *arguments; // CALL_JSON: the key of the arguments
     bool list;             // CALL_JSON, CALL_KEYED, CALL_PYTHON: the calls are a list
     bool bare;             // CALL_JSON: an answer that begins with { is a call too
-    bool loose;            // CALL_TAGS: open may be missing before the call of a tool that is there
+    bool loose;            // open may be missing: CALL_TAGS: before the call of a tool that is
+                           // there, CALL_NAMED: before lead
     bool in_thoughts;      // calls may come within a thought, which ends there
     bool last;             // the reply ends behind the calls
     bool numbered;         // CALL_NAMED: names are functions.N:I, calls being numbered from 0

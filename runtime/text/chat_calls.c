@@ -89,14 +89,18 @@ static void enter(struct chat_calls *c, enum call_state state) {
     c->n_value = 0;
 }
 
+const char *chat_calls_loose_mark(const struct call_marks *m) {
+    return !m->loose ? NULL : m->tags ? m->tags->call : m->lead;
+}
+
 static bool text_step(struct chat_calls *c) {
     enum { SPACE_MOST = 64 };
+    const char *loose = chat_calls_loose_mark(c->marks);
     size_t space = 0;
     while (space < c->n_held && is_space(c->held[space])) space++;
     if (space == c->n_held) return space >= SPACE_MOST && give(c, space);
     const int open = goes_along(c->held + space, c->n_held - space, c->marks->open);
-    const int call =
-        c->marks->loose ? goes_along(c->held + space, c->n_held - space, c->marks->tags->call) : 0;
+    const int call = loose ? goes_along(c->held + space, c->n_held - space, loose) : 0;
     if (open < 0 || call < 0) return false;
     if (open > 0 || call > 0 || (c->marks->bare && !c->began && c->held[space] == '{')) {
         c->n_open = space + (open > 0 ? strlen(c->marks->open) : 0);

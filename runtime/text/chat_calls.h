@@ -64,6 +64,8 @@ struct chat_calls {
     size_t n_out;
 };
 
+// The mark with which a call begins where the mark before calls may be missing; NULL: it may not.
+const char *chat_calls_loose_mark(const struct call_marks *m);
 // Begins a new answer. Sets all members.
 void chat_calls_begin(struct chat_calls *c, const struct call_marks *marks,
                       const struct chat_tools *tools, chat_part_fn take, void *context);

@@ -166,9 +166,11 @@ static void look_for_end_of_answer(struct chat_reply *r) {
 static int ends_thought(const struct chat_reply *r, size_t first, bool *call) {
     const struct call_marks *calls = r->style.tools ? r->style.calls : NULL;
     const int close = goes_along(r, first, r->style.thoughts->close);
+    const bool loose = calls && calls->in_thoughts && calls->shape == CALL_NAMED;
     const int open = calls && calls->in_thoughts ? goes_along(r, first, calls->open) : 0;
-    *call = open > 0;
-    return close ? close : open;
+    const int lead = loose ? goes_along(r, first, chat_calls_loose_mark(calls)) : 0;
+    *call = open > 0 || lead > 0;
+    return close ? close : open ? open : lead;
 }
 
 static void look_for_close(struct chat_reply *r) {

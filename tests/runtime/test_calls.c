@@ -175,6 +175,12 @@ static const struct reply_case CASES[] = {
      "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>{}"
      "<|tool_call_end|><|tool_calls_section_end|>",
      "@a {}"},
+    {"<|tool_call_begin|></think>",
+     "<think>a <|tool<|tool_call_begin|>functions.a:0<|tool_call_argument_begin|>{\"x\": 1}"
+     "<|tool_call_end|><|tool_call_begin|>functions.b:1<|tool_call_argument_begin|>{}"
+     "<|tool_call_end|>",
+     "~a <|tool@a {\"x\": 1}@b {}"},
+    {"<|tool_call_begin|>", "a<|tool_call_begin|>no", "a<|tool_call_begin|>no"},
     {SOLAR,
      "<|think|>a<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:"
      "name|>a"

@@ -315,10 +315,16 @@ static void calls_have_ids(void **state) {
          "\"Ulm\"}<|tool_call_end|><|tool_calls_section_end|>",
          2},
         {"<|tool_calls_section_begin|><|tool_call_begin|>stop", 0},
-        {"<|tool_calls_section_begin|><|tool_call_begin|>functions.stop<", 0}};
+        {"<|tool_calls_section_begin|><|tool_call_begin|>functions.stop<", 0},
+        {"a<|tool_call_begin|>functions.stop:0<|tool_call_argument_begin|>{}<|tool_call_end|>", 2},
+        {"<think>a<|tool_call_begin|>functions.stop:0<|tool_call_argument_begin|>{}"
+         "<|tool_call_end|><|tool_call_begin|>functions.get:1<|tool_call_argument_begin|>"
+         "{\"city\": \"Ulm\"}<|tool_call_end|><|tool_calls_section_end|>b",
+         2},
+        {"<|tool_call_begin|>functions.got", 0}};
     (void)state;
     CHECK("[TOOL_CALLS][CALL_ID][ARGS]", TOOLS, {.must_call = false}, mistral);
-    CHECK("<|tool_call_begin|>", TOOLS, {.must_call = false}, kimi);
+    CHECK("<|tool_call_begin|></think>", TOOLS, {.must_call = false}, kimi);
 }
 
 // Where marks open answers and calls alike, each is a part of the reply.
