@@ -25,8 +25,10 @@ static const struct call_tags DSML_INVOKE = {"<" DSML "invoke name=\"",
                                              false,
                                              true};
 
-// The first row whose two texts a template has is used.
+// The first row whose two texts a template has is used. One without open has calls of no shape
+// here: each argument of MiniMax M3 is a tag with its name.
 static const struct call_marks MARKS[] = {
+    {.sign = "]<]minimax[>["},
     {.sign = "<|tool_call>", .shape = CALL_QUOTED, .open = "<|tool_call>", .end = "<tool_call|>"},
     {.sign = "<|channel|>",
      .with = "<|message|>",
@@ -214,6 +216,6 @@ static bool has(const char *source, size_t length, const char *text) {
 const struct call_marks *call_marks_find(const char *source, size_t length) {
     for (size_t i = 0; i < sizeof MARKS / sizeof *MARKS; i++)
         if (has(source, length, MARKS[i].sign) && has(source, length, MARKS[i].with))
-            return &MARKS[i];
+            return MARKS[i].open ? &MARKS[i] : NULL;
     return NULL;
 }

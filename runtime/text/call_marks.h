@@ -49,7 +49,7 @@ struct call_marks {          // texts that a family lacks are NULL
     bool last;             // the reply ends behind the calls
     bool numbered;         // CALL_NAMED: names are functions.N:I, calls being numbered from 0
 };
-// The marks that a template uses; NULL: none that is known.
+// The marks that a template uses; NULL: none that is known, or those that no shape fits.
 const struct call_marks *call_marks_find(const char *source, size_t length);
 
 #endif

@@ -345,6 +345,7 @@ static void check_no_tools(void **state) {
                                         "<tool_call>{\"name\":\"a\",\"arguments\":{}}"};
     check_case(&c, NULL);
     assert_null(call_marks_find("plain", 5));
+    assert_null(call_marks_find("]<]minimax[>[<tool_call>", 24));
 }
 
 static void take_long(void *context, enum chat_part part, const char *text, size_t length) {
