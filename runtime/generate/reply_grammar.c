@@ -231,7 +231,8 @@ static void add_arguments(struct writer *w, size_t i) {
         schema_text_add(&w->out, "tandem-one-%zu-%d ::= ", i, k);
         add_key(w, name, node);
         add_argument(w, root, node);
-        add(w, shape == CALL_PAIRS ? "space\n" : shape == CALL_TAGS ? "\"\\n\"\n" : "\n");
+        const bool lines = shape == CALL_TAGS && !w->marks->tags->joined;
+        add(w, shape == CALL_PAIRS ? "space\n" : lines ? "\"\\n\"\n" : "\n");
         for (int came = 0; came < 2; came++) {
             schema_text_add(&w->out, "tandem-rest-%zu-%d-%d ::= %standem-one-%zu-%d ", i, k, came,
                             came ? between : "", i, k);
@@ -255,7 +256,10 @@ static void add_head(struct writer *w, const char *name) {
     if (m->shape == CALL_PAIRS)
         add(w, "\"\\n\"? ");
     else
-        add_literal(w, m->shape == CALL_QUOTED ? "{" : m->shape == CALL_PYTHON ? "(" : ">\n");
+        add_literal(w, m->shape == CALL_QUOTED   ? "{"
+                       : m->shape == CALL_PYTHON ? "("
+                       : m->tags->joined         ? ">"
+                                                 : ">\n");
 }
 
 static void add_listed(struct writer *w, size_t i) {

@@ -11,19 +11,36 @@
 // The mark that DeepSeek writes in its tags.
 #define DSML BAR "DSML" BAR
 
-static const struct call_tags FUNCTION = {
-    "<function=", "</function>", "<parameter=", "</parameter>", "", true, false};
-static const struct call_tags SEED_FUNCTION = {
-    "<function=", "</function>", "<parameter=", "</parameter>", "", false, false};
-static const struct call_tags INVOKE = {
-    "<invoke name=\"", "</invoke>", "<parameter name=\"", "</parameter>", "\"", false, false};
-static const struct call_tags DSML_INVOKE = {"<" DSML "invoke name=\"",
-                                             "</" DSML "invoke>",
-                                             "<" DSML "parameter name=\"",
-                                             "</" DSML "parameter>",
-                                             "\"",
-                                             false,
-                                             true};
+static const struct call_tags FUNCTION = {.call = "<function=",
+                                          .call_end = "</function>",
+                                          .argument = "<parameter=",
+                                          .argument_end = "</parameter>",
+                                          .quote = "",
+                                          .lines = true};
+static const struct call_tags SEED_FUNCTION = {.call = "<function=",
+                                               .call_end = "</function>",
+                                               .argument = "<parameter=",
+                                               .argument_end = "</parameter>",
+                                               .quote = ""};
+static const struct call_tags INVOKE = {.call = "<invoke name=\"",
+                                        .call_end = "</invoke>",
+                                        .argument = "<parameter name=\"",
+                                        .argument_end = "</parameter>",
+                                        .quote = "\""};
+static const struct call_tags DSML_INVOKE = {.call = "<" DSML "invoke name=\"",
+                                             .call_end = "</" DSML "invoke>",
+                                             .argument = "<" DSML "parameter name=\"",
+                                             .argument_end = "</" DSML "parameter>",
+                                             .quote = "\"",
+                                             .types = true};
+// The mark before calls is the beginning of the first tag.
+static const struct call_tags PARAMS = {.call = "name=\"",
+                                        .call_end = "</function>",
+                                        .argument = "<param name=\"",
+                                        .argument_end = "</param>",
+                                        .quote = "\"",
+                                        .joined = true,
+                                        .wrapped_end = "]]></param>"};
 
 // The first row whose two texts a template has is used. One without open has calls of no shape
 // here: each argument of MiniMax M3 is a tag with its name.
@@ -70,6 +87,11 @@ static const struct call_marks MARKS[] = {
      .end = "</tool_call>",
      .loose = true,
      .in_thoughts = true},
+    {.sign = "<function name=\"",
+     .with = "<param name=\"",
+     .shape = CALL_TAGS,
+     .tags = &PARAMS,
+     .open = "<function "},
     {.sign = "<function=",
      .with = "</function>",
      .shape = CALL_NAMED,

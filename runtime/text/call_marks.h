@@ -22,9 +22,11 @@ enum call_shape {
 struct call_tags {
     const char *call, *call_end; // before the name of a tool, and at the end of the call
     const char *argument, *argument_end;
-    const char *quote; // behind a name, before other attributes and >
-    bool lines;        // values stand on lines of their own
-    bool types;        // an attribute says whether the value is a string
+    const char *quote;       // behind a name, before other attributes and >
+    bool lines;              // values stand on lines of their own
+    bool types;              // an attribute says whether the value is a string
+    bool joined;             // nothing stands between tags
+    const char *wrapped_end; // of an argument whose value stands in <![CDATA[; NULL: none does
 };
 struct call_marks {          // texts that a family lacks are NULL
     const char *sign, *with; // a template with these texts uses the marks

@@ -471,6 +471,9 @@ static bool read_key(struct chat_calls *c, struct reader *r) {
     if (tags) {
         if (!take_tag(r, tags, tags->argument, &key, &attributes) || !keep_key(c, key))
             return false;
+        r->more = false;
+        c->wrapped = tags->wrapped_end && take(r, "<![CDATA[");
+        if (tags->wrapped_end && r->more) return false;
         c->is_text = memmem(attributes.text, attributes.length, is_text, strlen(is_text));
         return true;
     }
@@ -552,7 +555,7 @@ static void add_to_value(struct chat_calls *c, char b) {
 // Whether the end of a value comes, as goes_along says it; *length is that of the end.
 static int ends_value(const struct chat_calls *c, size_t *length) {
     const struct call_tags *tags = c->marks->tags;
-    const char *end = tags ? tags->argument_end : "</arg_value>";
+    const char *end = c->wrapped ? tags->wrapped_end : tags ? tags->argument_end : "</arg_value>";
     const size_t newline = tags && tags->lines && c->held[0] == '\n';
     *length = newline + strlen(end);
     return goes_along(c->held + newline, c->n_held - newline, end);

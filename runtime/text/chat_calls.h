@@ -57,6 +57,7 @@ struct chat_calls {
     int n_arguments;         // so far
     unsigned kinds;          // that the value may have, a bit for each json_type; 0: not known
     bool is_text;            // the value is written as a string while it comes
+    bool wrapped;            // the value stands in <![CDATA[...]]>
     char value[CALLS_VALUE_BYTES];
     size_t n_value;
     enum chat_part part; // of out

@@ -77,6 +77,7 @@ static void check_case(const struct reply_case *c, const struct chat_tools *tool
 #define DEEP32      DSML "function_calls>"
 #define SOLAR       "<|begin|>assistant<|think|><|tool_call:begin|>"
 #define FUNCTIONARY "<function=f>{}</function>"
+#define MINICPM     "<function name=\"f\"><param name=\"p\"></think>"
 #define HARMONY     "<|start|><|channel|><|message|>"
 
 static const struct reply_case CASES[] = {
@@ -287,6 +288,15 @@ static const struct reply_case CASES[] = {
      "<" DSML "tool_calls>\n<" DSML "invoke name=\"stop\">\n</" DSML "invoke>\n</" DSML
      "tool_calls>",
      "@stop {}"},
+    {MINICPM,
+     "<think>a</think>Yes.\n<function name=\"get_weather\"><param name=\"city\">U < lm</param>"
+     "<param name=\"days\">2</param></function>\n<function name=\"stop\"></function>b",
+     "~aYes.@get_weather {\"city\": \"U < lm\", \"days\": 2}@stop {}b"},
+    {MINICPM,
+     "<function name=\"get_weather\"><param name=\"city\"><![CDATA[a</param>\n]]]></param>"
+     "<param name=\"any\"><![CDATA[[1]]]></param></function>",
+     "@get_weather {\"city\": \"a</param>\\n]\", \"any\": [1]}"},
+    {MINICPM, "a <function b", "a <function b"},
     // Gemma's own notation.
     {"<|tool_call>",
      "<|tool_call>call:a{s:<|\"|>x \"{y}<|\"|>,n:-1.5,o:{k:[true,null],e:<|\"|><|\"|>}}"

@@ -416,6 +416,13 @@ static void calls_in_tags_are_valid(void **state) {
          1},
         {"<seed:tool_call>\n<function=get>\n<parameter=city>Ulm</parameter>\n<parameter=flag>yes",
          0}};
+    static const struct allowed minicpm[] = {
+        {"a<function name=\"get\"><param name=\"city\"><![CDATA[U\nlm]]></param><param "
+         "name=\"days\">3</param></function>\n<function name=\"stop\"></function>",
+         2},
+        {"<function name=\"get\"><param name=\"days", 0},
+        {"<function name=\"got", 0},
+        {"<function name=\"stop\">\n", 0}};
     static const struct allowed deepseek[] = {
         {"a\n\n<" DSML "function_calls>\n<" DSML "invoke name=\"get\">\n<" DSML
          "parameter name=\"city\" string=\"true\">Ulm</" DSML "parameter>\n<" DSML
@@ -430,6 +437,7 @@ static void calls_in_tags_are_valid(void **state) {
     CHECK("<minimax:tool_call></think>", TOOLS, {.must_call = false}, minimax);
     CHECK("<tool_call><function=</think>", TOOLS, {.must_call = false}, coder);
     CHECK("<seed:tool_call><function=", TOOLS, {.must_call = false}, seed);
+    CHECK("<function name=\"<param name=\"", TOOLS, {.must_call = false}, minicpm);
     CHECK(DSML "function_calls>", TOOLS, {.must_call = false}, deepseek);
 }
 

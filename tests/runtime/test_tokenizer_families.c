@@ -132,6 +132,10 @@ static void check_marks(void **state) {
         "</answer>",
         "<tool_calls>",
         "</tool_calls>",
+        "<function",
+        "</function>",
+        "<param",
+        "</param>",
         "<minimax:tool_call>",
         "</minimax:tool_call>",
         "\xef\xbd\x9c"
