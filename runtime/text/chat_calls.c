@@ -516,8 +516,46 @@ static bool is_json(const struct chat_calls *c, struct span s) {
     return kind && (c->kinds & kind || !(c->kinds & KIND(JSON_STRING)));
 }
 
+static void take_python(struct chat_calls *c, char b);
+static void add_to_string(struct chat_calls *c, char b);
+
+// A value in Python's notation, turned into JSON.
+struct collected {
+    char text[2 * CALLS_VALUE_BYTES];
+    size_t length;
+    bool full;
+};
+
+static void collect(void *context, enum chat_part part, const char *text, size_t length) {
+    struct collected *out = context;
+    (void)part;
+    out->full |= length > sizeof out->text - out->length;
+    if (out->full) return;
+    memcpy(out->text + out->length, text, length);
+    out->length += length;
+}
+
+// Reads a list or an object as Python writes it, where the schema wants one.
+static bool from_python(const struct chat_calls *c, struct span s, struct collected *out) {
+    const unsigned lists = KIND(JSON_OBJECT) | KIND(JSON_ARRAY);
+    if (s.length == 0 || nesting(*s.text) <= 0 || !(c->kinds & lists)) return false;
+    struct chat_calls python = {.take = collect, .context = out, .depth = 1};
+    out->length = 0;
+    out->full = false;
+    for (size_t i = 0; i < s.length; i++) {
+        if (python.in_string)
+            add_to_string(&python, s.text[i]);
+        else
+            take_python(&python, s.text[i]);
+    }
+    flush(&python, python.n_out);
+    const bool whole = !out->full && python.n_value == 0;
+    return whole && is_json(c, (struct span){out->text, out->length});
+}
+
 // Writes a value that may not be a string: as what it looks like.
 static void emit_value(struct chat_calls *c) {
+    struct collected python;
     static const char *const words[][2] = {{"True", "true"}, {"False", "false"}, {"None", "null"}};
     struct span s = {c->value, c->n_value};
     while (s.length > 0 && is_space(s.text[s.length - 1])) s.length--;
@@ -526,6 +564,8 @@ static void emit_value(struct chat_calls *c) {
         if (same(s, words[i][0])) s = (struct span){words[i][1], strlen(words[i][1])};
     if (is_json(c, s))
         emit(c, CHAT_ARGUMENTS, s.text, s.length);
+    else if (from_python(c, s, &python))
+        emit(c, CHAT_ARGUMENTS, python.text, python.length);
     else
         emit_string(c, c->value, c->n_value);
     c->n_value = 0;

@@ -23,7 +23,8 @@ static const char TOOLS[] =
     "\"string\"},{"
     "\"type\":\"null\"}]},\"level\":{\"enum\":[\"1\",\"2\"]},\"n\":{\"type\":[\"integer\","
     "\"string\"]},"
-    "\"ref\":{\"anyOf\":[{\"$ref\":\"#/$defs/x\"},{\"type\":\"string\"}]}}}}]";
+    "\"ref\":{\"anyOf\":[{\"$ref\":\"#/$defs/x\"},{\"type\":\"string\"}]},"
+    "\"list\":{\"type\":\"array\"}}}}]";
 
 static void open_tools(struct chat_tools *t) {
     struct err e;
@@ -253,6 +254,16 @@ static const struct reply_case CASES[] = {
      "parameter>\n<parameter=any>"
      "False</parameter>\n</function>\n</seed:tool_call>",
      "@get_weather {\"city\": \"\\nUlm\\n\", \"any\": false}"},
+    // Values as Python writes them, where the schema wants a list or an object.
+    {"<seed:tool_call><function=",
+     "<seed:tool_call>\n<function=find>\n<parameter=list>[{'a': True, 'b': None}, (1, \"it's\"), "
+     "'\\'\\n']</parameter>\n</function>\n</seed:tool_call>",
+     "@find {\"list\": [{\"a\": true, \"b\": null}, [1, \"it's\"], \"'\\n\"]}"},
+    {"<seed:tool_call><function=",
+     "<seed:tool_call>\n<function=find>\n<parameter=list>['a']]</parameter>\n"
+     "<parameter=list>['a'] b</parameter>\n<parameter=n>['a']"
+     "</parameter>\n</function>\n</seed:tool_call>",
+     "@find {\"list\": \"['a']]\", \"list\": \"['a'] b\", \"n\": \"['a']\"}"},
     {GLM,
      "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days"
      "</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
