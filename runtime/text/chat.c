@@ -200,8 +200,19 @@ static void tell_time(const struct chat_format *f, struct tm *out) {
     if (!localtime_r(&now, out)) *out = (struct tm){.tm_mday = 1, .tm_year = 70};
 }
 
+// Sets a variable that is not set to the time.
+static void put_time(struct jinja_heap *h, struct jinja_value variables, const char *name,
+                     const char *format, const struct tm *now) {
+    enum { TIME_CHARS = 32 };
+    char *text = jinja_heap_take(h, TIME_CHARS);
+    if (jinja_failed(h) || jinja_dict_find(h, variables, jinja_literal(name))) return;
+    const size_t length = strftime(text, TIME_CHARS, format, now);
+    jinja_dict_put(h, variables, jinja_literal(name),
+                   jinja_of_text(jinja_text(text, (uint32_t)length, false)));
+}
+
 static struct jinja_value list_variables(const struct chat_format *f, struct jinja_heap *h,
-                                         struct jinja_value messages,
+                                         struct jinja_value messages, const struct tm *now,
                                          const struct chat_conversation *c) {
     struct jinja_value out = f->kwargs ? jinja_from_json(h, f->kwargs, strlen(f->kwargs))
                                        : jinja_dict_new(h, JINJA_DICT);
@@ -213,6 +224,8 @@ static struct jinja_value list_variables(const struct chat_format *f, struct jin
                        jinja_from_json(h, c->tools->text, strlen(c->tools->text)));
     if (f->bos) jinja_dict_put(h, out, jinja_literal("bos_token"), jinja_literal(f->bos));
     if (f->eos) jinja_dict_put(h, out, jinja_literal("eos_token"), jinja_literal(f->eos));
+    put_time(h, out, "date_string", "%d %b %Y", now); // Llama 3.1 and 3.3 know no other
+    put_time(h, out, "datetime", "%b %d %Y", now);
     return out;
 }
 
@@ -235,7 +248,7 @@ static enum status render_once(const struct chat_format *f, const struct chat_co
     tell_time(f, &now);
     jinja_heap_open(&h, e);
     const struct jinja_value list = list_messages(&h, c, how);
-    const struct jinja_value variables = list_variables(f, &h, list, c);
+    const struct jinja_value variables = list_variables(f, &h, list, &now, c);
     if (jinja_render(f->template, &h, variables, &now, &text) == OK) take_text(text, out, e);
     jinja_heap_close(&h);
     return e->status;

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MODEL "models/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -355,6 +356,32 @@ static void check_source(void **state) {
     rmdir(folder);
 }
 
+// Templates that no function tells the date have it by two names, unless the person gives it.
+static void check_date(void **state) {
+    (void)state;
+    const time_t now = NOW_S;
+    const struct chat_message hello = {.role = CHAT_USER, .text = "Hello", .length = 5};
+    struct chat_options o = {
+        .template = "{{ messages[0].content }} {{ date_string }}, {{ datetime }}", .now_s = NOW_S};
+    struct tm day;
+    assert_non_null(localtime_r(&now, &day));
+    for (int given = 0; given < 2; given++) {
+        struct chat_text t = {0};
+        struct chat_format f;
+        struct err e;
+        char expected[64];
+        strftime(expected, sizeof expected,
+                 given ? "Hello today, %b %d %Y" : "Hello %d %b %Y, %b %d %Y", &day);
+        o.kwargs = given ? "{\"date_string\": \"today\"}" : NULL;
+        assert_int_equal(open_template(&f, NULL, &o, NULL, &e), OK);
+        assert_int_equal(render(&f, &hello, 1, true, &t, &e), OK);
+        assert_int_equal(t.length, strlen(expected));
+        assert_memory_equal(t.bytes, expected, t.length);
+        chat_text_close(&t);
+        chat_close(&f);
+    }
+}
+
 static void check_refused(void **state) {
     (void)state;
     static const struct {
@@ -657,19 +684,13 @@ static void check_reply(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(check_golden),
-        cmocka_unit_test(check_families),
-        cmocka_unit_test(check_fallback),
-        cmocka_unit_test(check_tokens),
-        cmocka_unit_test(check_source),
-        cmocka_unit_test(check_refused),
-        cmocka_unit_test(check_adaption),
-        cmocka_unit_test(check_tools_apart),
-        cmocka_unit_test(check_never),
-        cmocka_unit_test(check_encode),
-        cmocka_unit_test(check_bos),
-        cmocka_unit_test(check_reply),
-        cmocka_unit_test(check_refused_memory),
+        cmocka_unit_test(check_golden),      cmocka_unit_test(check_families),
+        cmocka_unit_test(check_fallback),    cmocka_unit_test(check_tokens),
+        cmocka_unit_test(check_source),      cmocka_unit_test(check_date),
+        cmocka_unit_test(check_refused),     cmocka_unit_test(check_adaption),
+        cmocka_unit_test(check_tools_apart), cmocka_unit_test(check_never),
+        cmocka_unit_test(check_encode),      cmocka_unit_test(check_bos),
+        cmocka_unit_test(check_reply),       cmocka_unit_test(check_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
