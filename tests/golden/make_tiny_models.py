@@ -1232,6 +1232,11 @@ MODELS = {
     | {"architecture": "chatglm", "fused_ffn": True, "tied": False, "heads": 4, "kv": 2, "ff": 32}
     | {"head": 8, "biases": ["attn_q", "attn_k", "attn_v"], "types": {"": "Q8_0"}}
     | {"keys": {"rope.dimension_count": 4, "rope.freq_base": 5e6}},
+    # Half of each head turns.
+    "nemotron": SMALL
+    | {"architecture": "nemotron", "centred": True, "centred_bias": True, "ungated": True}
+    | {"heads": 4, "kv": 2, "head": 8, "tied": False, "vocabulary": "spm", "layers": 3}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.dimension_count": 4}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -233,6 +233,8 @@ FAMILIES = {
     },
     "gemma": {"model": "GemmaForCausalLM", "one_plus": True},
     "arcee": {"model": "ArceeForCausalLM", "adjacent": True},
+    "nemotron": {"model": "NemotronForCausalLM", "one_plus": True, "eps": "norm_eps"}
+    | {"partial": True},
     # The same as llama, but for the order in which heads turn.
     "exaone": {"model": "LlamaForCausalLM"},
     "minicpm": {"model": "GraniteForCausalLM", "adjacent": True}
@@ -622,7 +624,8 @@ class Model:
             heads = {"attn_q.": "", "attn_k.": "_kv"}.get((name + "...").split(".", 2)[2][:7])
             if heads is not None and "adjacent" in family:
                 value = self.halves(value, self.n_heads(heads))
-            if "norm" in name and family.get("one_plus") and "ssm_" not in name:
+            is_norm = "norm" in name and name.endswith(".weight") and "ssm_" not in name
+            if is_norm and family.get("one_plus"):
                 value = value - 1
             if not name.startswith("blk."):
                 out[(OUTSIDE | family.get("outside", {}))[name]] = value
