@@ -1237,6 +1237,12 @@ MODELS = {
     | {"architecture": "nemotron", "centred": True, "centred_bias": True, "ungated": True}
     | {"heads": 4, "kv": 2, "head": 8, "tied": False, "vocabulary": "spm", "layers": 3}
     | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.dimension_count": 4}},
+    # Layer 0 has a dense FFN.
+    "deepseek": SMALL
+    | {"architecture": "deepseek", "heads": 2, "kv": 2, "dense": 1, "layers": 3, "tied": False}
+    | {"experts": 8, "used": 3, "shared": 64, "shared_gate": False, "router_std": 0.5}
+    | {"types": {"": "Q8_0", "attn_q": "F16"}, "ff": 32, "of_layer": {0: {"ff": 64}}}
+    | {"keys": DENSE_FIRST_KEYS | {"expert_shared_count": 2, "expert_weights_scale": 1.0}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -137,6 +137,17 @@ def norms_of_heads(hp, weights):
     return out
 
 
+def ungated_shared_expert(hp, weights):
+    """A shared expert without a gate: one whose gate is always a half, twice as large."""
+    out = dict(weights)
+    for name in weights:
+        if name.endswith("ffn_down_shexp.weight"):
+            out[name] = 2 * weights[name]
+            gate = name.replace("ffn_down_shexp", "ffn_gate_inp_shexp")
+            out[gate] = np.zeros((1, hp("embedding_length")))
+    return out
+
+
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
@@ -416,6 +427,20 @@ FAMILIES = {
         "arguments": EXPERT_ARGUMENTS
         | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
         "constants": {"norm_topk_prob": False},
+    },
+    # The same as Qwen2 MoE, but for the order in which heads turn and the gate of the shared expert.
+    "deepseek": {
+        "model": "Qwen2MoeForCausalLM",
+        "adjacent": True,
+        "layer": SHARED_EXPERT,
+        "reshape": ungated_shared_expert,
+        "arguments": EXPERT_ARGUMENTS,
+        "more": lambda hp: {
+            "shared_expert_intermediate_size": hp("expert_shared_count")
+            * hp("expert_feed_forward_length"),
+            "mlp_only_layers": list(range(hp("leading_dense_block_count", 0))),
+            "norm_topk_prob": hp("expert_weights_norm", False),
+        },
     },
     "qwen3": {"model": "Qwen3ForCausalLM"},
     "qwen3moe": {
