@@ -61,6 +61,7 @@ static const struct family FAMILIES[] = {
      .embed_factor = 12,
      .depth_factor = 1.4F,
      .head_factor = 256},
+    {.architecture = "bailingmoe", .expert_gate = GATE_SOFTMAX},
     {.architecture = "bailingmoe2",
      .expert_gate = GATE_SIGMOID,
      .rope_neox = true,

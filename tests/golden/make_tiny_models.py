@@ -1243,6 +1243,21 @@ MODELS = {
     | {"experts": 8, "used": 3, "shared": 64, "shared_gate": False, "router_std": 0.5}
     | {"types": {"": "Q8_0", "attn_q": "F16"}, "ff": 32, "of_layer": {0: {"ff": 64}}}
     | {"keys": DENSE_FIRST_KEYS | {"expert_shared_count": 2, "expert_weights_scale": 1.0}},
+    # The heads are wider than the embedding.
+    "bailingmoe": SMALL
+    | {"architecture": "bailingmoe", "heads": 4, "kv": 2, "head": 16, "tied": False, "ff": 32}
+    | {"experts": 8, "used": 3, "shared": 64, "shared_gate": False, "router_std": 0.5}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}}
+    | {
+        "keys": DENSE_FIRST_KEYS
+        | {
+            "leading_dense_block_count": 0,
+            "expert_shared_count": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.0,
+            "rope.freq_base": 6e5,
+        }
+    },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

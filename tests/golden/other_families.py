@@ -148,6 +148,21 @@ def ungated_shared_expert(hp, weights):
     return out
 
 
+# The same as Qwen2 MoE, but for the order in which heads turn and the gate of the shared expert.
+UNGATED_SHARED_EXPERT = {
+    "model": "Qwen2MoeForCausalLM",
+    "adjacent": True,
+    "layer": SHARED_EXPERT,
+    "reshape": ungated_shared_expert,
+    "arguments": EXPERT_ARGUMENTS,
+    "more": lambda hp: {
+        "shared_expert_intermediate_size": hp("expert_shared_count")
+        * hp("expert_feed_forward_length"),
+        "mlp_only_layers": list(range(hp("leading_dense_block_count", 0))),
+        "norm_topk_prob": hp("expert_weights_norm", False),
+    },
+}
+
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
@@ -428,20 +443,8 @@ FAMILIES = {
         | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
         "constants": {"norm_topk_prob": False},
     },
-    # The same as Qwen2 MoE, but for the order in which heads turn and the gate of the shared expert.
-    "deepseek": {
-        "model": "Qwen2MoeForCausalLM",
-        "adjacent": True,
-        "layer": SHARED_EXPERT,
-        "reshape": ungated_shared_expert,
-        "arguments": EXPERT_ARGUMENTS,
-        "more": lambda hp: {
-            "shared_expert_intermediate_size": hp("expert_shared_count")
-            * hp("expert_feed_forward_length"),
-            "mlp_only_layers": list(range(hp("leading_dense_block_count", 0))),
-            "norm_topk_prob": hp("expert_weights_norm", False),
-        },
-    },
+    "deepseek": UNGATED_SHARED_EXPERT,
+    "bailingmoe": UNGATED_SHARED_EXPERT,
     "qwen3": {"model": "Qwen3ForCausalLM"},
     "qwen3moe": {
         "model": "Qwen3MoeForCausalLM",
