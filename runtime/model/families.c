@@ -101,6 +101,7 @@ static const struct family FAMILIES[] = {
      .rope_neox = true,
      .recurrence = RECURRENCE_MAMBA,
      .recurs_beside = true},
+    {.architecture = "deci", .skips_attention = true},
     {.architecture = "nemotron",
      .glu = GLU_SQUARE,
      .rope_neox = true,

@@ -112,7 +112,7 @@ static struct layer_numbers layers_of(const struct model *m) {
 static void part_layers(struct model *m) {
     const bool parts = m->family->parts_layers;
     for (int32_t l = 0; l < m->shape->n_layers; l++) {
-        m->feeds[l] = !parts || m->n_ff[l];
+        m->feeds[l] = !(parts || m->family->skips_attention) || m->n_ff[l];
         m->mixes[l] = !parts || !m->n_ff[l];
     }
 }
@@ -148,6 +148,35 @@ static enum status read_experts(struct model *m, struct err *e) {
     return OK;
 }
 
+// Reads the query heads, of which layers of some families have none.
+static enum status read_query_heads(struct model *m, struct err *e) {
+    struct shape *s = m->shape;
+    const struct layer_numbers layers = layers_of(m);
+    int32_t heads[MAX_LAYERS];
+    if (!m->family->skips_attention)
+        return model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e);
+    if (per_layer_read(&layers, "attention.head_count", MAX_HEADS, 0, heads, e)) return e->status;
+    for (int32_t l = 0; l < s->n_layers; l++) s->n_heads = max_i32(s->n_heads, heads[l]);
+    if (!s->n_heads) return refuse_missing(m, "attention.head_count", e);
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        m->mixes[l] = heads[l] > 0;
+        if (heads[l] && heads[l] != s->n_heads)
+            return unsupported(e, "attention.head_count differs between layers", s->n_heads,
+                               heads[l]);
+    }
+    return OK;
+}
+
+// Refuses layers that have a matrix in place of attention, and those without an FFN.
+static enum status check_skipping(const struct model *m, struct err *e) {
+    for (int32_t l = 0; l < m->shape->n_layers && m->family->skips_attention; l++) {
+        if (!m->feeds[l]) return err_set(e, ERR_UNSUPPORTED, "layer %d has no FFN", l);
+        if (m->mixes[l] && !m->n_kv_heads[l])
+            return err_set(e, ERR_UNSUPPORTED, "layer %d has a matrix in place of attention", l);
+    }
+    return OK;
+}
+
 // Reads the KV heads, of which layers without attention may have none.
 static enum status read_kv_heads(struct model *m, struct err *e) {
     struct shape *s = m->shape;
@@ -163,7 +192,7 @@ static enum status read_kv_heads(struct model *m, struct err *e) {
         err_expected(e, "a multiple of %d", n);
         return err_actual(e, "%d", s->n_heads);
     }
-    if (s->n_kv_heads) return OK;
+    if (s->n_kv_heads) return check_skipping(m, e);
     return err_set(e, ERR_FORMAT, "key %s.attention.head_count_kv is 0", s->architecture);
 }
 
@@ -253,13 +282,12 @@ static enum status read_dimensions(struct model *m, struct err *e) {
         model_take_count(m, "nextn_predict_layers", s->n_layers - 1, &n_drafting, e) ||
         model_take_int(m, "context_length", MAX_TRAIN_CONTEXT, &s->n_ctx_train, e) ||
         model_take_int(m, "embedding_length", MAX_WIDTH, &s->n_embd, e) ||
-        model_take_count(m, "embedding_length_per_layer_input", MAX_WIDTH, &s->n_layer_input, e) ||
-        model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e))
+        model_take_count(m, "embedding_length_per_layer_input", MAX_WIDTH, &s->n_layer_input, e))
         return e->status;
     m->n_blocks = s->n_layers;
     s->n_layers -= n_drafting; // the blocks for drafting tokens come last
     if (read_sharing(m, e)) return e->status;
-    return read_experts(m, e) ? e->status : read_heads(m, e);
+    return read_experts(m, e) || read_query_heads(m, e) ? e->status : read_heads(m, e);
 }
 
 // YaRN (Peng et al. 2023): pairs that make more than beta_fast turns in the original context keep

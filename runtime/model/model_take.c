@@ -107,14 +107,15 @@ bool model_layer_has(const struct model *m, int32_t layer, enum tensor_role role
 }
 
 // Writes the name in the file of a unit's tensor. Where a layer has no other norm before its FFN,
-// the norm after attention is that norm, or that before attention if it has none.
+// the norm after attention is that norm; in families whose layers have one part and one norm, the
+// norm before attention is.
 static void name_of(const struct model *m, int32_t layer, enum tensor_role role, char *out,
                     size_t size_bytes) {
     const bool other = role != ROLE_FFN_NORM && role != ROLE_ATTN_POST_NORM;
     const bool alone = !other && !model_layer_has(m, layer, ROLE_FFN_NORM) &&
                        !model_layer_has(m, layer, ROLE_FFN_POST_NORM) &&
                        model_layer_has(m, layer, ROLE_ATTN_POST_NORM);
-    if (layer >= 0 && !m->mixes[layer] && role == ROLE_FFN_NORM)
+    if (layer >= 0 && m->family->parts_layers && !m->mixes[layer] && role == ROLE_FFN_NORM)
         find_name(m, layer, ROLE_ATTN_NORM, out, size_bytes);
     else if (alone && role == ROLE_ATTN_POST_NORM)
         out[0] = 0;

@@ -344,7 +344,8 @@ def model_tensors(rng, spec, n_vocab):
     for layer in range(spec["layers"]):
         spec, prefix = layer_spec(model_spec, layer), f"blk.{layer}."
         heads, ff = spec["heads"], spec["ff"]
-        norm(prefix + "attn_norm.weight")
+        if heads > 0:
+            norm(prefix + "attn_norm.weight")
         if "kinds" in spec and spec["kinds"][layer] in "-E":  # an FFN alone
             tiny_blocks.squared_ffn(matrix, vector, rng, prefix, spec, spec["kinds"][layer])
             continue
@@ -354,7 +355,7 @@ def model_tensors(rng, spec, n_vocab):
             tiny_blocks.recurrent(matrix, vector, rng, prefix, spec)
         elif "latent" in spec:
             tiny_blocks.latent_attention(matrix, vector, rng, prefix, spec)
-        else:
+        elif heads > 0:
             sizes = attention(prefix, spec)
         if spec.get("mixer", {}).get("beside"):
             tiny_blocks.recurrent(matrix, vector, rng, prefix, spec)
@@ -1256,6 +1257,19 @@ MODELS = {
             "expert_weights_norm": True,
             "expert_weights_scale": 1.0,
             "rope.freq_base": 6e5,
+        }
+    },
+    # Layers differ in KV heads and in the width of the FFN; two have no attention.
+    "deci": SMALL
+    | {"architecture": "deci", "heads": 4, "kv": 2, "head": 8, "layers": 5, "tied": False}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"of_layer": {0: {"ff": 96}, 1: {"heads": 0}, 2: {"kv": 1}, 3: {"ff": 32}, 4: {"heads": 0}}}
+    | {
+        "keys": {
+            "attention.head_count": [4, 0, 4, 4, 0],
+            "attention.head_count_kv": [2, 0, 1, 2, 0],
+            "feed_forward_length": [96, 64, 64, 32, 64],
+            "rope.freq_base": 5e5,
         }
     },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},

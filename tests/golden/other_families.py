@@ -148,6 +148,27 @@ def ungated_shared_expert(hp, weights):
     return out
 
 
+def like_the_largest(hp, weights):
+    """Layers like the largest one: KV heads are repeated, an FFN gets columns of zeros, and attention
+    that a layer lacks has matrices of zeros."""
+    out = dict(weights)
+    n_embd, head = hp("embedding_length"), hp("embedding_length") // hp("attention.head_count")
+    for layer in range(hp("block_count")):
+        prefix = f"blk.{layer}."
+        shapes = {"q": n_embd, "k": head * hp("attention.head_count_kv"), "output": n_embd}
+        for name, rows in (shapes | {"v": shapes["k"]}).items():
+            value = out.get(f"{prefix}attn_{name}.weight", np.zeros((rows, n_embd)))
+            heads = value.reshape(-1, head, n_embd)
+            heads = np.repeat(heads, rows // head // len(heads), axis=0)
+            out[f"{prefix}attn_{name}.weight"] = heads.reshape(rows, n_embd)
+        out.setdefault(prefix + "attn_norm.weight", np.ones(n_embd))
+        missing = hp("feed_forward_length") - len(out[prefix + "ffn_up.weight"])
+        for name, pads in {"gate": (missing, 0), "up": (missing, 0), "down": (0, missing)}.items():
+            value = out[f"{prefix}ffn_{name}.weight"]
+            out[f"{prefix}ffn_{name}.weight"] = np.pad(value, [(0, pad) for pad in pads])
+    return out
+
+
 # The same as Qwen2 MoE, but for the order in which heads turn and the gate of the shared expert.
 UNGATED_SHARED_EXPERT = {
     "model": "Qwen2MoeForCausalLM",
@@ -443,6 +464,13 @@ FAMILIES = {
         | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
         "constants": {"norm_topk_prob": False},
     },
+    # The numbers of the largest layer count.
+    "deci": {
+        "model": "LlamaForCausalLM",
+        "adjacent": True,
+        "largest": True,
+        "reshape": like_the_largest,
+    },
     "deepseek": UNGATED_SHARED_EXPERT,
     "bailingmoe": UNGATED_SHARED_EXPERT,
     "qwen3": {"model": "Qwen3ForCausalLM"},
@@ -490,7 +518,9 @@ class Model:
 
     def hp(self, key, *default):
         name = f"{self.architecture}.{key}"
-        return self.keys.get(name, *default) if default else self.keys[name]
+        value = self.keys.get(name, *default) if default else self.keys[name]
+        largest = "largest" in FAMILIES[self.architecture] and isinstance(value, list)
+        return max(value) if largest else value
 
     def arguments(self, family, weights):
         named = ARGUMENTS | family.get("arguments", {})

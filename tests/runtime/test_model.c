@@ -695,6 +695,50 @@ static void test_caches_beside_states(void **state) {
     assert_non_null(strstr(e.what, "layer 1 reads the cache of an earlier one"));
 }
 
+static void deci_numbers(struct gguf_build *b, const int32_t heads[2], const int32_t kv_heads[2],
+                         const int32_t widths[2]) {
+    gguf_build_ints(b, "deci.attention.head_count", heads, 2);
+    gguf_build_ints(b, "deci.attention.head_count_kv", kv_heads, 2);
+    gguf_build_ints(b, "deci.feed_forward_length", widths, 2);
+}
+static void deci_without_ffn(struct gguf_build *b) {
+    deci_numbers(b, (int32_t[]){TINY_HEADS, TINY_HEADS}, (int32_t[]){TINY_KV_HEADS, TINY_KV_HEADS},
+                 (int32_t[]){TINY_FF, 0});
+}
+static void deci_with_matrix(struct gguf_build *b) {
+    deci_numbers(b, (int32_t[]){TINY_HEADS, TINY_HEADS}, (int32_t[]){TINY_KV_HEADS, 0},
+                 (int32_t[]){TINY_FF, TINY_FF});
+}
+static void deci_with_other_heads(struct gguf_build *b) {
+    deci_numbers(b, (int32_t[]){TINY_HEADS, TINY_HEADS / 2},
+                 (int32_t[]){TINY_KV_HEADS, TINY_KV_HEADS}, (int32_t[]){TINY_FF, TINY_FF});
+}
+static void deci_without_heads(struct gguf_build *b) {
+    deci_numbers(b, (int32_t[]){0, 0}, (int32_t[]){0, 0}, (int32_t[]){TINY_FF, TINY_FF});
+}
+
+// Layers of deci may lack attention, but not have something else in its place, nor lack an FFN.
+static void test_layers_without_attention(void **state) {
+    static const struct {
+        void (*edit)(struct gguf_build *);
+        enum status status;
+        const char *what;
+    } cases[] = {
+        {deci_without_ffn, ERR_UNSUPPORTED, "layer 1 has no FFN"},
+        {deci_with_matrix, ERR_UNSUPPORTED, "layer 1 has a matrix in place of attention"},
+        {deci_with_other_heads, ERR_UNSUPPORTED, "attention.head_count differs between layers"},
+        {deci_without_heads, ERR_FORMAT, "key deci.attention.head_count is missing"},
+    };
+    const struct tiny_model tiny = {.architecture = "deci", .n_layers = 2};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, *state, &e), OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(read_tiny(&tiny, cases[i].edit, "deci.[af]*[tvh]", *state, &e),
+                         cases[i].status);
+        assert_string_equal(e.what, cases[i].what);
+    }
+}
+
 // Norms that ops can leave out, and that a family does not.
 static void test_needed_tensors(void **state) {
     const struct tiny_model gemma4 = {
@@ -768,6 +812,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),
         cmocka_unit_test(test_caches_beside_states),
+        cmocka_unit_test(test_layers_without_attention),
         cmocka_unit_test(test_needed_tensors),
         cmocka_unit_test(test_names_families),
     };
