@@ -434,9 +434,13 @@ static void place_attention(struct bench *b, struct job *job) {
 }
 
 static void place_swiglu(struct bench *b, struct job *job) {
-    job->args.swiglu =
-        (struct swiglu_args){b->out.base, b->out.base, b->x.base,   NULL,     job->n_tokens,
-                             b->shape.ff, b->shape.ff, b->shape.ff, GLU_SILU, 0};
+    job->args.swiglu = (struct swiglu_args){.out = b->out.base,
+                                            .gate = b->out.base,
+                                            .up = b->x.base,
+                                            .n_rows = job->n_tokens,
+                                            .n_cols = b->shape.ff,
+                                            .stride = b->shape.ff,
+                                            .up_stride = b->shape.ff};
 }
 
 static void place_gather_rows(struct bench *b, struct job *job) {

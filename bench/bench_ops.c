@@ -361,16 +361,13 @@ static void bench_swiglu(struct bench *b, int32_t n_tokens) {
     const int32_t n_ff = b->options.shape->n_ff;
     const int64_t count = (int64_t)n_tokens * n_ff;
     struct job job = {.b = b, .call = call_swiglu};
-    job.args.swiglu = (struct swiglu_args){values(b, count),
-                                           values(b, count),
-                                           values(b, count),
-                                           NULL,
-                                           n_tokens,
-                                           n_ff,
-                                           n_ff,
-                                           n_ff,
-                                           GLU_SILU,
-                                           0};
+    job.args.swiglu = (struct swiglu_args){.out = values(b, count),
+                                           .gate = values(b, count),
+                                           .up = values(b, count),
+                                           .n_rows = n_tokens,
+                                           .n_cols = n_ff,
+                                           .stride = n_ff,
+                                           .up_stride = n_ff};
     measure(&job, OP_swiglu, "-", n_tokens, op_cost_swiglu(&job.args.swiglu, 0));
 }
 

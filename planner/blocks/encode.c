@@ -79,9 +79,15 @@ static void add_layer_input(const struct forward *f, const float *scale) {
                                         .x = f->area[AREA_RESIDUAL],
                                         .n_rows = n,
                                         .out_stride = width});
-    f->ops->swiglu(f->stream,
-                   &(struct swiglu_args){gate, gate, inputs, NULL, n, width, width,
-                                         f->shape->n_layers * width, f->hp->glu, f->hp->glu_limit});
+    f->ops->swiglu(f->stream, &(struct swiglu_args){.out = gate,
+                                                    .gate = gate,
+                                                    .up = inputs,
+                                                    .n_rows = n,
+                                                    .n_cols = width,
+                                                    .stride = width,
+                                                    .up_stride = f->shape->n_layers * width,
+                                                    .form = f->hp->glu,
+                                                    .limit = f->hp->glu_limit});
     encode_product(f, &(struct product){.matrix = ROLE_LAYER_PROJ,
                                         .out = f->area[AREA_NORMED],
                                         .x = gate,

@@ -103,9 +103,15 @@ static void encode_rows(const struct forward *f, const float *x) {
     float *gate = f->area[AREA_GATE], *up = gated ? f->area[AREA_UP] : NULL;
     encode_experts(f, gate, x, GATES, false);
     encode_experts(f, gated ? up : gate, x, UPS, false);
-    f->ops->swiglu(f->stream, &(struct swiglu_args){gate, gate, up, NULL, n_pairs, u->n_ff_expert,
-                                                    u->n_ff_expert, u->n_ff_expert, f->hp->glu,
-                                                    f->hp->glu_limit});
+    f->ops->swiglu(f->stream, &(struct swiglu_args){.out = gate,
+                                                    .gate = gate,
+                                                    .up = up,
+                                                    .n_rows = n_pairs,
+                                                    .n_cols = u->n_ff_expert,
+                                                    .stride = u->n_ff_expert,
+                                                    .up_stride = u->n_ff_expert,
+                                                    .form = f->hp->glu,
+                                                    .limit = f->hp->glu_limit});
     encode_experts(f, f->area[AREA_EXPERT_OUT], gate, DOWNS, true);
 }
 

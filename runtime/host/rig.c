@@ -342,9 +342,13 @@ static void encode_vectors(struct rig *rig, const struct job *job, int64_t i) {
                                                        .eps = 1e-5F});
     ops->rope(rig->stream, &(struct rope_args){rig->more, rig->out, rig->x, n, heads - 1, 1,
                                                RIG_HEAD_DIM, RIG_HEAD_DIM, false});
-    ops->swiglu(rig->stream,
-                &(struct swiglu_args){rig->out, rig->x, rig->more, NULL, n, rig->n_cols,
-                                      rig->n_cols, rig->n_cols, GLU_SILU, 0});
+    ops->swiglu(rig->stream, &(struct swiglu_args){.out = rig->out,
+                                                   .gate = rig->x,
+                                                   .up = rig->more,
+                                                   .n_rows = n,
+                                                   .n_cols = rig->n_cols,
+                                                   .stride = rig->n_cols,
+                                                   .up_stride = rig->n_cols});
 }
 
 struct job rig_vectors(const struct rig *rig, int32_t n_tokens, uint64_t *bytes) {
@@ -433,9 +437,13 @@ static void encode_tiny_layer(struct rig *rig, const struct job *job, int64_t i)
     encode_tiny(rig, job, slots[4], slots[3]);
     encode_tiny_norm(rig, normed);
     for (int product = 0; product < 2; product++) encode_tiny(rig, job, slots[product], normed);
-    rig->device->ops->swiglu(rig->stream,
-                             &(struct swiglu_args){slots[0], slots[0], slots[1], NULL, 1, TINY_COLS,
-                                                   TINY_COLS, TINY_COLS, GLU_SILU, 0});
+    rig->device->ops->swiglu(rig->stream, &(struct swiglu_args){.out = slots[0],
+                                                                .gate = slots[0],
+                                                                .up = slots[1],
+                                                                .n_rows = 1,
+                                                                .n_cols = TINY_COLS,
+                                                                .stride = TINY_COLS,
+                                                                .up_stride = TINY_COLS});
     encode_tiny(rig, job, slots[4], slots[0]);
 }
 

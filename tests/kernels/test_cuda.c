@@ -426,8 +426,13 @@ static void test_events_of_two_devices(void **state) {
     stream_flush(on_cpu);
     stream_wait_event(on_gpu, &ready);
     stream_copy(on_gpu, there.base, b, sizeof b, COPY_TO_DEVICE);
-    gpu->ops->swiglu(on_gpu, &(struct swiglu_args){there.base, there.base, there.base, NULL, 1, 16,
-                                                   16, 16, GLU_SILU, 0});
+    gpu->ops->swiglu(on_gpu, &(struct swiglu_args){.out = there.base,
+                                                   .gate = there.base,
+                                                   .up = there.base,
+                                                   .n_rows = 1,
+                                                   .n_cols = 16,
+                                                   .stride = 16,
+                                                   .up_stride = 16});
     stream_copy(on_gpu, b, there.base, sizeof b, COPY_FROM_DEVICE);
     stream_record(on_gpu, &sent);
     stream_wait_event(on_cpu, &sent);
@@ -633,8 +638,13 @@ static void test_quantized_once(void **state) {
     c.device->ops->matmul(c.stream, WEIGHT_Q8_0, &a);
     assert_int_equal(queue->list.n_launches, 5);
     a.out = (float *)base;
-    c.device->ops->swiglu(c.stream, &(struct swiglu_args){c.x.base, c.x.base, c.x.base, NULL, 1, 1,
-                                                          1, 1, GLU_SILU, 0});
+    c.device->ops->swiglu(c.stream, &(struct swiglu_args){.out = c.x.base,
+                                                          .gate = c.x.base,
+                                                          .up = c.x.base,
+                                                          .n_rows = 1,
+                                                          .n_cols = 1,
+                                                          .stride = 1,
+                                                          .up_stride = 1});
     c.device->ops->matmul(c.stream, WEIGHT_Q8_0, &a);
     assert_int_equal(queue->list.n_launches, 8); // another op came between
     c.device->ops->matmul(c.stream, WEIGHT_F16, &a);

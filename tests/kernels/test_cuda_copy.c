@@ -140,8 +140,14 @@ static void test_graph(void **state) {
     for (int round = 0; round < 4; round++) {
         for (int i = 0; i < N; i++) x[i] = (float)(i + round), y[i] = 0;
         stream_copy(b.stream, b.memory.base, x, N * sizeof *x, COPY_TO_DEVICE);
-        const struct swiglu_args a = {
-            b.memory.base, b.memory.base, b.memory.base, NULL, 1, N, N, N, GLU_PRODUCT, 0};
+        const struct swiglu_args a = {.out = b.memory.base,
+                                      .gate = b.memory.base,
+                                      .up = b.memory.base,
+                                      .n_rows = 1,
+                                      .n_cols = N,
+                                      .stride = N,
+                                      .up_stride = N,
+                                      .form = GLU_PRODUCT};
         b.device->ops->swiglu(b.stream, &a);
         stream_copy(b.stream, y, b.memory.base, N * sizeof *y, COPY_FROM_DEVICE);
         assert_int_equal(queue_of(&b)->list.n_launches, 3);

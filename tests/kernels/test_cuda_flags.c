@@ -99,9 +99,13 @@ static void encode_turns(struct bench *b) {
         stream_record(b->on_cpu, &b->given[i]);
         stream_wait_event(b->on_gpu, &b->given[i]);
         stream_copy(b->on_gpu, b->there.base, b->host, size_bytes, COPY_TO_DEVICE);
-        b->gpu->ops->swiglu(b->on_gpu,
-                            &(struct swiglu_args){b->there.base, b->there.base, b->there.base, NULL,
-                                                  1, N_VALUES, N_VALUES, N_VALUES, GLU_SILU, 0});
+        b->gpu->ops->swiglu(b->on_gpu, &(struct swiglu_args){.out = b->there.base,
+                                                             .gate = b->there.base,
+                                                             .up = b->there.base,
+                                                             .n_rows = 1,
+                                                             .n_cols = N_VALUES,
+                                                             .stride = N_VALUES,
+                                                             .up_stride = N_VALUES});
         stream_copy(b->on_gpu, back, b->there.base, size_bytes, COPY_FROM_DEVICE);
         stream_record(b->on_gpu, &b->taken[i]);
         stream_wait_event(b->on_cpu, &b->taken[i]);

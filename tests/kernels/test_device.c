@@ -356,8 +356,13 @@ static void test_ops_compute(void **state) {
     for (int i = 0; i < N; i++) gate[i] = (float)(i - N / 2) / 300, up[i] = (float)(i % 17);
     struct cpu_table table;
     cpu_table_ref(&table);
-    table.swiglu(&(struct lane){.count = 1},
-                 &(struct swiglu_args){expected, gate, up, NULL, 1, N, N, N, GLU_SILU, 0});
+    table.swiglu(&(struct lane){.count = 1}, &(struct swiglu_args){.out = expected,
+                                                                   .gate = gate,
+                                                                   .up = up,
+                                                                   .n_rows = 1,
+                                                                   .n_cols = N,
+                                                                   .stride = N,
+                                                                   .up_stride = N});
     for (int kind = 0; kind < N_KINDS; kind++) {
         struct device *d = open_kind(kind);
         struct stream *s = new_stream(d, STREAM_COMPUTE);

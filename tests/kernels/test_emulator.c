@@ -525,7 +525,13 @@ static void test_launches_that_miss(void **state) {
     struct CUfunc_st *swiglu, *mma;
     struct CUmod_st *module = kernels(&swiglu, &mma);
     unsigned long long a = memory_of(400);
-    struct swiglu_args args = {host(a), host(a), host(a), NULL, 1, 100, 100, 100, GLU_SILU, 0};
+    struct swiglu_args args = {.out = host(a),
+                               .gate = host(a),
+                               .up = host(a),
+                               .n_rows = 1,
+                               .n_cols = 100,
+                               .stride = 100,
+                               .up_stride = 100};
     ok(launch(swiglu, 1, 128, 48 << 10, &args));
     ok(driver.stream_synchronize(stream));
     assert_int_equal(launch(swiglu, 0, 128, 0, &args), INVALID_VALUE);
@@ -545,7 +551,13 @@ static void test_guards(void **state) {
     struct CUfunc_st *swiglu, *mma;
     struct CUmod_st *module = kernels(&swiglu, &mma);
     unsigned long long a = memory_of(400), b = memory_of(404), c = 0;
-    struct swiglu_args args = {host(a), host(b), host(b), NULL, 1, 101, 101, 101, GLU_SILU, 0};
+    struct swiglu_args args = {.out = host(a),
+                               .gate = host(b),
+                               .up = host(b),
+                               .n_rows = 1,
+                               .n_cols = 101,
+                               .stride = 101,
+                               .up_stride = 101};
     ok(launch(swiglu, 1, 128, 0, &args));
     assert_int_equal(driver.stream_synchronize(stream), ILLEGAL_ADDRESS);
     assert_int_equal(launch(swiglu, 1, 128, 0, &args), ILLEGAL_ADDRESS);

@@ -61,8 +61,13 @@ void wait_fails(struct stream *s, const char *what) {
 }
 
 void swiglu(struct stream *s, void *out, void *gate, void *up, int32_t count) {
-    s->device->ops->swiglu(
-        s, &(struct swiglu_args){out, gate, up, NULL, 1, count, count, count, GLU_SILU, 0});
+    s->device->ops->swiglu(s, &(struct swiglu_args){.out = out,
+                                                    .gate = gate,
+                                                    .up = up,
+                                                    .n_rows = 1,
+                                                    .n_cols = count,
+                                                    .stride = count,
+                                                    .up_stride = count});
 }
 
 void add_one(void *context) {
