@@ -153,12 +153,19 @@ enum glu {
     GLU_SIGMOID, // sigmoid(gate) * up
     GLU_PRODUCT, // gate * up
     GLU_SQUARE,  // max(gate, 0)^2 * up
+    GLU_XIELU,   // (linear * gate + p) * up, where p is positive * gate^2 if gate > 0, else
+                 // negative * (e^min(gate, top) - 1 - gate)
+};
+
+// The numbers of GLU_XIELU.
+struct xielu_numbers {
+    float positive, negative, linear, top;
 };
 
 // out = the unit of gate and up (1 where there is none) in the first n_cols columns, times
 // sigmoid(row_gate) of its row if there are such gates; other columns of out stay untouched. out
 // may be gate or up. An up_stride of 0 lets all rows have one row of up. Sources: Shazeer 2020;
-// GELU, Hendrycks and Gimpel 2016; squares, So et al. 2021.
+// GELU, Hendrycks and Gimpel 2016; squares, So et al. 2021; xIELU, Huang and Schlag 2024.
 struct swiglu_args {
     float *out;            // [n_rows, stride]
     const float *gate;     // [n_rows, stride]
@@ -167,6 +174,7 @@ struct swiglu_args {
     int32_t n_rows, n_cols, stride, up_stride;
     enum glu form;
     float limit; // of GLU_CLAMPED
+    struct xielu_numbers xielu;
 };
 
 // out[i] = x[rows[i]]: only the rows whose logits are wanted go to the head.

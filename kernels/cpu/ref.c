@@ -348,6 +348,11 @@ static void attention(const struct lane *lane, const struct attention_args *a) {
         attend_head(a, item / a->n_heads, item % a->n_heads);
 }
 
+static double xielu(const struct xielu_numbers *n, double x) {
+    const double p = x > 0 ? n->positive * x * x : n->negative * (expm1(fmin(x, n->top)) - x);
+    return n->linear * x + p;
+}
+
 static double gated(const struct swiglu_args *a, double gate, double up) {
     switch (a->form) {
     case GLU_SILU: break;
@@ -361,6 +366,7 @@ static double gated(const struct swiglu_args *a, double gate, double up) {
     case GLU_SIGMOID: return up / (1 + exp(-gate));
     case GLU_PRODUCT: return gate * up;
     case GLU_SQUARE: return gate > 0 ? gate * gate * up : 0;
+    case GLU_XIELU: return xielu(&a->xielu, gate) * up;
     }
     return gate / (1 + exp(-gate)) * up;
 }

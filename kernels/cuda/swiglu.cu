@@ -9,11 +9,19 @@
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/quantize.cuh"
 
-// Every form but the last two is gate * sigmoid(x) * up: (1 + tanh(x)) / 2 = sigmoid(2 x).
+// Both sides share their last step: with a branch swiglu_quantize takes 34 registers on 8.6,
+// not 32.
+DEVICE_FN float xielu(const struct xielu_numbers &n, float x) {
+    const float p = x > 0 ? x * x : __expf(fminf(x, n.top)) - 1 - x;
+    return fmaf(x > 0 ? n.positive : n.negative, p, n.linear * x);
+}
+
+// Every form but the last three is gate * sigmoid(x) * up: (1 + tanh(x)) / 2 = sigmoid(2 x).
 DEVICE_FN float gated(const struct swiglu_args &a, float gate, float up) {
     float x = gate;
     if (a.form == GLU_PRODUCT) return gate * up;
     if (a.form == GLU_SQUARE) return fmaxf(gate, 0) * fmaxf(gate, 0) * up;
+    if (a.form == GLU_XIELU) return xielu(a.xielu, gate) * up;
     if (a.form == GLU_GELU) x = gate * fmaf(gate * gate, 0.044715f * 1.5957691f, 1.5957691f);
     if (a.form == GLU_CLAMPED) {
         gate = fminf(gate, a.limit);

@@ -6,11 +6,17 @@
  */
 #include "kernels/metal/device.metal"
 
-// Every form but the last two is gate * sigmoid(x) * up: (1 + tanh(x)) / 2 = sigmoid(2 x).
+static float xielu_unit(constant swiglu_args &a, float x) {
+    if (x > 0) return fma(a.xielu.positive * x, x, a.xielu.linear * x);
+    return fma(a.xielu.negative, exp(min(x, a.xielu.top)) - 1 - x, a.xielu.linear * x);
+}
+
+// Every form but the last three is gate * sigmoid(x) * up: (1 + tanh(x)) / 2 = sigmoid(2 x).
 static float glu_unit(constant swiglu_args &a, float gate, float up) {
     float x = gate;
     if (a.form == GLU_PRODUCT) return gate * up;
     if (a.form == GLU_SQUARE) return gate > 0 ? gate * gate * up : 0.0f;
+    if (a.form == GLU_XIELU) return xielu_unit(a, gate) * up;
     if (a.form == GLU_GELU) x = gate * fma(gate * gate, 0.044715f * 1.5957691f, 1.5957691f);
     if (a.form == GLU_CLAMPED) {
         gate = min(gate, a.limit);

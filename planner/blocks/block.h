@@ -46,7 +46,8 @@ struct hparams {
     float attention_softcap;          // as in struct attention_args
     float logit_scale, logit_softcap; // as in struct cap_logits_args
     enum glu glu;
-    float glu_limit; // of GLU_CLAMPED
+    float glu_limit;                        // of GLU_CLAMPED
+    struct xielu_numbers xielu[MAX_LAYERS]; // of dense FFNs
     enum expert_gate expert_gate;
     enum key_order key_order;                      // of delta nets
     bool normalise_experts;                        // the weights of a token's experts add up to 1

@@ -43,7 +43,8 @@ static void encode_swiglu(const struct forward *f, int32_t n_ff, const float *ro
                                                     .stride = n_ff,
                                                     .up_stride = n_ff,
                                                     .form = f->hp->glu,
-                                                    .limit = f->hp->glu_limit});
+                                                    .limit = f->hp->glu_limit,
+                                                    .xielu = f->hp->xielu[f->unit->layer]});
 }
 
 // gate = the gated unit of gate x and up x in the columns of the pieces' rows, where x is the

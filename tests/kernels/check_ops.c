@@ -394,6 +394,7 @@ static void place_swiglu(union op_args *args, const void *shape, char *base) {
         .up_stride = s->up_stride,
         .form = s->form,
         .limit = 1.5F,
+        .xielu = {0.9F, 0.7F, 0.4F, -0.01F},
     };
 }
 
@@ -442,7 +443,8 @@ static void check_form(struct op_check *c, enum glu form) {
     for (int i = 0; i < 8; i++) { // one at a time: a large one would hide the error of the others
         struct swiglu_shape s = {
             .n_rows = 1, .n_cols = 1, .stride = 1, .up_stride = 1, .form = form};
-        if (form == GLU_SQUARE && HARD[i] > 1e19F) continue; // its square is infinite
+        const bool squares = form == GLU_SQUARE || form == GLU_XIELU;
+        if (squares && HARD[i] > 1e19F) continue; // its square is infinite
         op_describe(c, "form %d, gate %g", form, HARD[i]);
         op_scene_clear(c);
         s.gate = op_scene_normal(c, 1, 1);
@@ -455,8 +457,8 @@ static void check_form(struct op_check *c, enum glu form) {
 }
 
 static void check_swiglu(struct op_check *c) {
-    static const enum glu FORMS[] = {GLU_SILU,    GLU_GELU,    GLU_CLAMPED,
-                                     GLU_SIGMOID, GLU_PRODUCT, GLU_SQUARE};
+    static const enum glu FORMS[] = {GLU_SILU,    GLU_GELU,   GLU_CLAMPED, GLU_SIGMOID,
+                                     GLU_PRODUCT, GLU_SQUARE, GLU_XIELU};
     for (size_t i = 0; i < sizeof FORMS / sizeof *FORMS; i++) check_form(c, FORMS[i]);
 }
 

@@ -476,7 +476,7 @@ static void encode_chain(struct chain *c, int n_links, int32_t count) {
         memset(&a, i + count, sizeof a);
         a.out = c->x.base, a.gate = c->x.base, a.up = c->x.base, a.row_gate = NULL;
         a.n_rows = 1, a.n_cols = count, a.stride = a.up_stride = count;
-        a.form = GLU_SILU, a.limit = 0;
+        a.form = GLU_SILU, a.limit = 0, a.xielu = (struct xielu_numbers){0};
         c->device->ops->swiglu(c->stream, &a);
     }
 }

@@ -211,8 +211,9 @@ static void swiglu_product(struct bench *b, enum twist twist) {
                                .n_cols = N_COLS,
                                .stride = N_COLS,
                                .up_stride = N_COLS * (int32_t)next(b, 2),
-                               .form = (enum glu)next(b, GLU_SQUARE + 1),
-                               .limit = 0.5F};
+                               .form = (enum glu)next(b, GLU_XIELU + 1),
+                               .limit = 0.5F,
+                               .xielu = {0.9F, 0.7F, 0.4F, -0.01F}};
     struct matmul_args product = product_of(b, twist == OTHER_INPUT ? UP : GATE, n);
     if (twist == OTHER_ROWS) unit.n_rows = n + 1;
     if (twist == ODD_STRIDE) unit.n_cols = N_COLS / 2;

@@ -188,7 +188,16 @@ static inline float32x4_t gated_by(float32x4_t gate, float32x4_t x, float32x4_t 
     return vmulq_f32(factor, up);
 }
 
-// Every form but the last two is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
+static inline float32x4_t xielu(const struct xielu_numbers *n, float32x4_t x) {
+    const float32x4_t one = vdupq_n_f32(1);
+    float32x4_t above = vmulq_f32(vmulq_n_f32(x, n->positive), x);
+    float32x4_t below = exp_neon(vminq_f32(x, vdupq_n_f32(n->top)));
+    below = vmulq_n_f32(vsubq_f32(vsubq_f32(below, one), x), n->negative);
+    float32x4_t part = vbslq_f32(vcgtq_f32(x, vdupq_n_f32(0)), above, below);
+    return vfmaq_n_f32(part, x, n->linear);
+}
+
+// Every form but the last three is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
 static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, float32x4_t up) {
     const float32x4_t limit = vdupq_n_f32(a->limit), one = vdupq_n_f32(1);
     if (a->form == GLU_GELU) {
@@ -206,6 +215,7 @@ static inline float32x4_t gated(const struct swiglu_args *a, float32x4_t gate, f
         gate = vmaxq_f32(gate, vdupq_n_f32(0));
         return vmulq_f32(vmulq_f32(gate, gate), up);
     }
+    if (a->form == GLU_XIELU) return vmulq_f32(xielu(&a->xielu, gate), up);
     if (a->form == GLU_SIGMOID) return gated_by(one, gate, up);
     return gated_by(gate, gate, up);
 }

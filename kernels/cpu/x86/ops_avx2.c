@@ -288,7 +288,17 @@ static inline __m256 gated_by(__m256 gate, __m256 x, __m256 up) {
     return _mm256_mul_ps(factor, up);
 }
 
-// Every form but the last two is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
+static inline __m256 xielu(const struct xielu_numbers *n, __m256 x) {
+    const __m256 zero = _mm256_setzero_ps();
+    __m256 above = _mm256_mul_ps(_mm256_mul_ps(_mm256_set1_ps(n->positive), x), x);
+    __m256 below = exp_avx2(_mm256_min_ps(_mm256_set1_ps(n->top), x));
+    below = _mm256_sub_ps(_mm256_sub_ps(below, _mm256_set1_ps(1)), x);
+    below = _mm256_mul_ps(_mm256_set1_ps(n->negative), below);
+    __m256 part = _mm256_blendv_ps(below, above, _mm256_cmp_ps(x, zero, _CMP_GT_OQ));
+    return _mm256_fmadd_ps(_mm256_set1_ps(n->linear), x, part);
+}
+
+// Every form but the last three is a sigmoid: (1 + tanh(x)) / 2 = sigmoid(2 x).
 static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) {
     const __m256 limit = _mm256_set1_ps(a->limit);
     if (a->form == GLU_GELU) {
@@ -309,6 +319,7 @@ static inline __m256 gated(const struct swiglu_args *a, __m256 gate, __m256 up) 
         gate = _mm256_max_ps(gate, _mm256_setzero_ps());
         return _mm256_mul_ps(_mm256_mul_ps(gate, gate), up);
     }
+    if (a->form == GLU_XIELU) return _mm256_mul_ps(xielu(&a->xielu, gate), up);
     if (a->form == GLU_SIGMOID) return gated_by(_mm256_set1_ps(1), gate, up);
     return gated_by(gate, gate, up);
 }
