@@ -557,6 +557,28 @@ static enum status read_turning(struct model *m, struct err *e) {
     return OK;
 }
 
+// ln(1 + e^x), which is x where that would overflow
+static float softplus(float x) { return x > 30 ? x : (float)log1p(exp((double)x)); }
+
+// Reads the numbers of xIELU, of which files have two that training keeps positive: they are ln(1 +
+// e^x) of these. The one below 0 is above the linear part.
+static enum status read_xielu(struct model *m, struct err *e) {
+    const struct layer_numbers layers = layers_of(m);
+    float above[MAX_LAYERS], below[MAX_LAYERS], linear[MAX_LAYERS], top[MAX_LAYERS];
+    if (m->hp.glu != GLU_XIELU) return OK;
+    if (per_layer_floats(&layers, "xielu.alpha_p", above, e) ||
+        per_layer_floats(&layers, "xielu.alpha_n", below, e) ||
+        per_layer_floats(&layers, "xielu.beta", linear, e) ||
+        per_layer_floats(&layers, "xielu.eps", top, e))
+        return e->status;
+    for (int32_t l = 0; l < m->shape->n_layers; l++)
+        m->hp.xielu[l] = (struct xielu_numbers){.positive = softplus(above[l]),
+                                                .negative = linear[l] + softplus(below[l]),
+                                                .linear = linear[l],
+                                                .top = top[l]};
+    return OK;
+}
+
 // Large models of two families have a norm of its own for each head, which others lack.
 static void read_norms_of_heads(struct model *m) {
     const struct gguf_tensor *norm = gguf_find_tensor(m->gguf, "blk.0.attn_q_norm.weight");
@@ -578,7 +600,7 @@ enum status model_numbers(struct model *m, struct err *e) {
     if (read_dimensions(m, e) || model_take_float(m, keys[centred], &m->hp.norm_eps, e) ||
         model_take_float(m, eps, &m->hp.norm_eps, e) || check_positive(m, eps, m->hp.norm_eps, e) ||
         read_recurrent(m, e) || check_kv_heads(m, e) || read_turning(m, e) || read_factors(m, e) ||
-        read_residual_scale(m, e) || read_rope(m, e))
+        read_residual_scale(m, e) || read_rope(m, e) || read_xielu(m, e))
         return e->status;
     return read_local_rope(m, e) || check_turning(m, e) ? e->status : read_temperature(m, e);
 }

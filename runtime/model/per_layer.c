@@ -3,6 +3,7 @@
 
 #include "planner/planner.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,13 +27,17 @@ static bool is_list(const struct gguf_value *value) {
     }
 }
 
+static enum status check_count(const struct gguf_value *value, const char *key, int32_t n_layers,
+                               struct err *e) {
+    if (value->count >= (uint64_t)n_layers) return OK;
+    err_set(e, ERR_FORMAT, "key %s has too few elements", key);
+    err_expected(e, "one for each of %d layers", n_layers);
+    return err_actual(e, "%llu", (unsigned long long)value->count);
+}
+
 static enum status read_list(const struct gguf_value *value, const char *key, int32_t n_layers,
                              int32_t high, int32_t *out, struct err *e) {
-    if (value->count < (uint64_t)n_layers) {
-        err_set(e, ERR_FORMAT, "key %s has too few elements", key);
-        err_expected(e, "one for each of %d layers", n_layers);
-        return err_actual(e, "%llu", (unsigned long long)value->count);
-    }
+    if (check_count(value, key, n_layers, e)) return e->status;
     for (int32_t l = 0; l < n_layers; l++) {
         const int64_t number = gguf_array_int(value, (uint64_t)l);
         if (number < 0 || number > high) {
@@ -53,6 +58,26 @@ enum status per_layer_read(const struct layer_numbers *n, const char *name, int3
     uint64_t all = (uint64_t)other;
     if (gguf_read_u64(n->gguf, key.text, 0, (uint64_t)high, &all, e)) return e->status;
     for (int32_t l = 0; l < n->n_layers; l++) out[l] = (int32_t)all;
+    return OK;
+}
+
+enum status per_layer_floats(const struct layer_numbers *n, const char *key, float *out,
+                             struct err *e) {
+    const struct gguf_value *value = gguf_find(n->gguf, key);
+    const bool listed = value && value->type == GGUF_ARRAY && value->element == GGUF_F32;
+    if (!value) {
+        err_set(e, ERR_FORMAT, "key %s is missing", key);
+        return err_fix(e, "fetch a complete conversion of the model");
+    }
+    if (listed && check_count(value, key, n->n_layers, e)) return e->status;
+    for (int32_t l = 0; l < n->n_layers; l++) {
+        if (listed) out[l] = (float)gguf_array_float(value, (uint64_t)l);
+        if (!listed && gguf_read_f32(n->gguf, key, &out[l], e)) return e->status;
+        if (isfinite(out[l])) continue;
+        err_set(e, ERR_FORMAT, "key %s of layer %d", key, l);
+        err_expected(e, "a number");
+        return err_actual(e, "%g", (double)out[l]);
+    }
     return OK;
 }
 

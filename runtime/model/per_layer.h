@@ -22,6 +22,11 @@ struct layer_numbers {
 enum status per_layer_read(const struct layer_numbers *n, const char *name, int32_t high,
                            int32_t other, int32_t *out, struct err *e);
 
+// Reads the floats of a key, whose name is whole, into out[n_layers]: one for all layers or a list.
+// ERR_FORMAT if it is missing or not finite.
+enum status per_layer_floats(const struct layer_numbers *n, const char *key, float *out,
+                             struct err *e);
+
 // Reads how many positions a token sees in each layer, 0: all, into out[n_layers].
 enum status per_layer_windows(const struct layer_numbers *n, int32_t *out, struct err *e);
 

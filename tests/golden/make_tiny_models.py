@@ -451,7 +451,8 @@ def model_keys(name, spec):
     architecture = spec.get("architecture", "llama")
     names = {"general.architecture": architecture, "general.name": "tiny " + name}
     keys |= spec.get("keys", {})
-    return names | {f"{architecture}.{key}": value for key, value in keys.items()}
+    keys = {f"{architecture}.{key}": value for key, value in keys.items()}
+    return names | keys | spec.get("more_keys", {})
 
 
 SMALL = {"n_embd": 32, "heads": 2, "kv": 1, "head": 16, "ff": 64, "layers": 2, "vocabulary": "bpe"}
@@ -1270,6 +1271,18 @@ MODELS = {
             "attention.head_count_kv": [2, 0, 1, 2, 0],
             "feed_forward_length": [96, 64, 64, 32, 64],
             "rope.freq_base": 5e5,
+        }
+    },
+    # Each layer has numbers of its own for its activation.
+    "apertus": SMALL
+    | {"architecture": "apertus", "normed": True, "ungated": True, "heads": 4, "kv": 2, "head": 8}
+    | {"tied": False, "types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.freq_base": 12e6}}
+    | {
+        "more_keys": {
+            "xielu.alpha_p": [0.2, -0.4],
+            "xielu.alpha_n": [-0.9, 0.6],
+            "xielu.beta": [0.5, 0.4],
+            "xielu.eps": [-1e-6, -0.01],
         }
     },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},

@@ -464,6 +464,14 @@ FAMILIES = {
         | {"shared_expert_intermediate_size": "expert_shared_feed_forward_length"},
         "constants": {"norm_topk_prob": False},
     },
+    "apertus": {
+        "model": "ApertusForCausalLM",
+        "layer": {
+            "attn_norm.weight": "attention_layernorm.weight",
+            "ffn_norm.weight": "feedforward_layernorm.weight",
+        },
+        "xielu": True,
+    },
     # The numbers of the largest layer count.
     "deci": {
         "model": "LlamaForCausalLM",
@@ -697,6 +705,11 @@ class Model:
                 continue
             names = LAYER | EXPERTS | family.get("layer", {})
             out[f"model.layers.{layer}.{names[rest]}"] = value
+        for name in ("alpha_p", "alpha_n", "beta", "eps") if "xielu" in family else ():
+            for layer, value in enumerate(self.keys["xielu." + name]):
+                shape = (1,) * name.startswith("alpha")
+                tensor = torch.tensor(value, dtype=torch.float64).reshape(shape)
+                out[f"model.layers.{layer}.mlp.act_fn.{name}"] = tensor
         if "lm_head.weight" not in out:
             out["lm_head.weight"] = out["model.embed_tokens.weight"]
         return out

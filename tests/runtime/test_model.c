@@ -739,6 +739,52 @@ static void test_layers_without_attention(void **state) {
     }
 }
 
+static void xielu_keys(struct gguf_build *b, const float *above, uint64_t count) {
+    gguf_build_floats(b, "xielu.alpha_p", above, count);
+    gguf_build_f32(b, "xielu.alpha_n", 0);
+    gguf_build_f32(b, "xielu.beta", 0.5F);
+}
+static void xielu_of_each(struct gguf_build *b) {
+    xielu_keys(b, (float[]){0, 100}, 2);
+    gguf_build_f32(b, "xielu.eps", -1e-6F);
+}
+static void xielu_of_one(struct gguf_build *b) {
+    xielu_keys(b, (float[]){0}, 1);
+    gguf_build_f32(b, "xielu.eps", -1e-6F);
+}
+static void xielu_without_eps(struct gguf_build *b) { xielu_keys(b, (float[]){0, 1}, 2); }
+static void xielu_infinite(struct gguf_build *b) {
+    xielu_keys(b, (float[]){0, INFINITY}, 2);
+    gguf_build_f32(b, "xielu.eps", -1e-6F);
+}
+
+// The numbers of an activation that each layer has, or one for all of them.
+static void test_xielu(void **state) {
+    static const struct {
+        void (*edit)(struct gguf_build *);
+        const char *what;
+    } cases[] = {
+        {xielu_of_one, "key xielu.alpha_p has too few elements"},
+        {xielu_without_eps, "key xielu.eps is missing"},
+        {xielu_infinite, "key xielu.alpha_p of layer 1"},
+    };
+    const struct tiny_model tiny = {
+        .architecture = "apertus", .n_layers = 2, .normed = true, .ungated = true};
+    struct fixture *f = *state;
+    const struct xielu_numbers *n = f->model.hp.xielu;
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, xielu_of_each, NULL, f, &e), OK);
+    assert_float_equal(n[0].positive, 0.693147F, 1e-6F);
+    assert_float_equal(n[1].positive, 100, 1e-5F);
+    assert_float_equal(n[1].negative, 1.193147F, 1e-6F);
+    assert_float_equal(n[0].linear, 0.5F, 0);
+    assert_float_equal(n[1].top, -1e-6F, 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(read_tiny(&tiny, cases[i].edit, NULL, f, &e), ERR_FORMAT);
+        assert_string_equal(e.what, cases[i].what);
+    }
+}
+
 // Norms that ops can leave out, and that a family does not.
 static void test_needed_tensors(void **state) {
     const struct tiny_model gemma4 = {
@@ -813,6 +859,7 @@ int main(void) {
         cmocka_unit_test(test_early_delta),
         cmocka_unit_test(test_caches_beside_states),
         cmocka_unit_test(test_layers_without_attention),
+        cmocka_unit_test(test_xielu),
         cmocka_unit_test(test_needed_tensors),
         cmocka_unit_test(test_names_families),
     };
