@@ -1229,6 +1229,23 @@ MODELS = {
             "rope.freq_base": 6e5,
         }
     },
+    # Layers 0 and 2 have a window, in which positions are not scaled and the base is another.
+    "mellum": SMALL
+    | {"architecture": "mellum", "normed": True, "heads": 4, "kv": 2, "head": 16, "layers": 3}
+    | {"experts": 8, "used": 2, "ff": 32, "tied": False, "types": {"": "Q8_0", "attn_q": "F16"}}
+    | {
+        "keys": {
+            "feed_forward_length": 64,
+            "expert_feed_forward_length": 32,
+            "attention.sliding_window": 6,
+            "attention.sliding_window_pattern": [True, False, True],
+            "rope.freq_base": 5e5,
+            "rope.freq_base_swa": 1e4,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 16.0,
+            "rope.scaling.original_context_length": 64,
+        }
+    },
     # Half of each head turns; gate and up are one tensor.
     "chatglm": SMALL
     | {"architecture": "chatglm", "fused_ffn": True, "tied": False, "heads": 4, "kv": 2, "ff": 32}

@@ -197,6 +197,13 @@ FAMILIES = {
     },
     "exaone4": {"model": "Exaone4ForCausalLM", "windowed": "Exaone4ForCausalLM"}
     | {"layer": POST_NORMS_ALONE},
+    "mellum": {
+        "model": "MellumForCausalLM",
+        "windowed": "MellumForCausalLM",
+        "arguments": EXPERT_ARGUMENTS,
+        "unscaled": True,
+        "constants": {"norm_topk_prob": True},
+    },
     "cohere2": COHERE
     | {"model": "Cohere2ForCausalLM", "windowed": "Cohere2ForCausalLM", "period": 4},
     "command-r": COHERE
@@ -656,6 +663,7 @@ class Model:
             if temperature:
                 rope["llama_4_scaling_beta"] = temperature
         if "unscaled" in family and self.windowed:
+            local["rope_theta"] = self.hp("rope.freq_base_swa", rope["rope_theta"])
             return {"full_attention": rope, "sliding_attention": local}
         if "local_base" not in family:
             return rope

@@ -535,6 +535,27 @@ static void test_no_local_rope(void **state) {
     assert_float_equal(f->model.hp.local_rope.base, 0, 0);
 }
 
+static void mellum_keys(struct gguf_build *b) {
+    gguf_build_int(b, "mellum.attention.sliding_window", GGUF_U32, 8);
+    gguf_build_f32(b, "mellum.rope.freq_base", 5e5F);
+    gguf_build_text(b, "mellum.rope.scaling.type", "linear");
+    gguf_build_f32(b, "mellum.rope.scaling.factor", 4);
+}
+
+// All but the last of four layers have a window, in which positions are not scaled and the base is
+// that of the others, unless a key tells another.
+static void test_unscaled_windows(void **state) {
+    const struct tiny_model tiny = {
+        .architecture = "mellum", .n_layers = 4, .n_experts = 4, .normed = true};
+    struct fixture *f = *state;
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, mellum_keys, "mellum.*.freq_base", f, &e), OK);
+    for (int l = 0; l < 4; l++) assert_int_equal(f->model.windows[l], l < 3 ? 8 : 0);
+    assert_float_equal(f->model.hp.rope.scale, 0.25F, 0);
+    assert_float_equal(f->model.hp.local_rope.scale, 1, 0);
+    assert_float_equal(f->model.hp.local_rope.base, 5e5F, 0);
+}
+
 static void turned(struct gguf_build *b) {
     gguf_build_int(b, "granite.rope.scaling.finetuned", GGUF_BOOL, 1);
 }
@@ -851,6 +872,7 @@ int main(void) {
         cmocka_unit_test(test_caps),
         cmocka_unit_test(test_turning),
         cmocka_unit_test(test_no_local_rope),
+        cmocka_unit_test(test_unscaled_windows),
         cmocka_unit_test(test_other_tensors),
         cmocka_unit_test(test_tensors_of_others),
         cmocka_unit_test(test_idle_tensors),
