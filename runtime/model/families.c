@@ -182,6 +182,7 @@ static const struct family FAMILIES[] = {
      .rope_neox = true,
      .norms_centred = true,
      .lacks = {ROLE_FFN_NORM}},
+    {.architecture = "orion", .rope_neox = true, .norms_centred = true},
     {.architecture = "phi2",
      .glu = GLU_GELU,
      .rope_neox = true,

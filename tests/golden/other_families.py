@@ -268,6 +268,14 @@ FAMILIES = {
         },
         "reshape": norms_of_heads,
     },
+    "orion": {
+        "model": "StableLmForCausalLM",
+        "eps": "layer_norm_eps",
+        "more": lambda hp: {
+            "rope_parameters": {"rope_type": "default", "rope_theta": hp("rope.freq_base", 10000.0)}
+            | {"partial_rotary_factor": 1.0}
+        },
+    },
     "phi2": {
         "model": "PhiForCausalLM",
         "layer": {
