@@ -60,6 +60,7 @@ static const struct family FAMILIES[] = {
      .needs = {HEAD_NORMS}},
     {.architecture = "internlm2"},
     {.architecture = "exaone", .rope_neox = true},
+    {.architecture = "pangu-embedded", .rope_neox = true},
     {.architecture = "minicpm", .needs_scales = true},
     {.architecture = "minicpm3",
      .rope_neox = true,
