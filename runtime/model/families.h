@@ -50,6 +50,9 @@ struct family {
     enum key_order key_order; // as in struct hparams
     // The model with so many layers scales scores by sqrt(n_heads / n_embd). 0: none does.
     int32_t n_layers_of_widest;
+    // The model with so many layers has slopes of scores (ALiBi) in place of rotary positions,
+    // which no block computes. 0: none does.
+    int32_t n_layers_of_sloped;
     // Tensors that blocks leave out where a file lacks them, and that every layer of the family has
     // to have, because it would compute something else without them. The norm before experts: of
     // layers that have experts.

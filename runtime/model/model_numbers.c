@@ -547,9 +547,14 @@ static enum status check_kv_heads(const struct model *m, struct err *e) {
 }
 
 // Some families have models without rotary positions, whose files say that they were not trained
-// with them.
+// with them, or do not say it.
 static enum status read_turning(struct model *m, struct err *e) {
     bool turns = true;
+    if (m->shape->n_layers == m->family->n_layers_of_sloped)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s with %d layers has slopes of scores (ALiBi) in place of rotary positions",
+            m->shape->architecture, m->shape->n_layers);
     m->hp.no_rope_period = m->family->no_rope_period;
     if (!m->family->may_not_turn) return OK;
     if (model_take_bool(m, "rope.scaling.finetuned", &turns, e)) return e->status;

@@ -1252,6 +1252,9 @@ MODELS = {
     "pangu_embedded": SMALL
     | {"architecture": "pangu-embedded", "biases": ALL_BIASES, "heads": 4, "kv": 2, "head": 16}
     | {"tied": False, "vocabulary": "spm", "ff": 32, "types": {"": "Q8_0", "attn_v": "F16"}},
+    "baichuan": SMALL
+    | {"architecture": "baichuan", "heads": 4, "kv": 4, "head": 8, "tied": False, "ff": 32}
+    | {"vocabulary": "spm", "types": {"": "Q8_0", "attn_v": "F16"}},
     # Half of each head turns; gate and up are one tensor.
     "chatglm": SMALL
     | {"architecture": "chatglm", "fused_ffn": True, "tied": False, "heads": 4, "kv": 2, "ff": 32}

@@ -738,6 +738,16 @@ static void deci_without_heads(struct gguf_build *b) {
     deci_numbers(b, (int32_t[]){0, 0}, (int32_t[]){0, 0}, (int32_t[]){TINY_FF, TINY_FF});
 }
 
+// Larger models of Baichuan have other positions, which no key tells.
+static void test_sloped(void **state) {
+    struct tiny_model tiny = {.architecture = "baichuan", .n_layers = 39};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, *state, &e), OK);
+    tiny.n_layers = 40;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, *state, &e), ERR_UNSUPPORTED);
+    assert_non_null(strstr(e.what, "baichuan with 40 layers has slopes of scores (ALiBi)"));
+}
+
 // Layers of deci may lack attention, but not have something else in its place, nor lack an FFN.
 static void test_layers_without_attention(void **state) {
     static const struct {
@@ -880,6 +890,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_early_delta),
         cmocka_unit_test(test_caches_beside_states),
+        cmocka_unit_test(test_sloped),
         cmocka_unit_test(test_layers_without_attention),
         cmocka_unit_test(test_xielu),
         cmocka_unit_test(test_needed_tensors),
