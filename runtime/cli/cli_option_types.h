@@ -127,6 +127,7 @@ struct cli_options {
     const char *tensor_type_file;              // NULL: not given
     const char *prune_layers;                  // NULL: not given
     struct text_list tensor_types, key_overrides;
+    struct text_list include_weights, exclude_weights; // of importance
     bool pure, leave_output, requantize, dry_run, keep_split;
 
     const char *logits_base; // of perplexity; NULL: not given

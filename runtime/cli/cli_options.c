@@ -484,6 +484,8 @@ static enum status check_together(const struct cli_options *o, struct err *e) {
         return err_set(e, ERR_USAGE, "only one grammar or JSON schema can be given");
     if (o->tools && (o->grammar || o->grammar_file || o->schema || o->schema_file))
         return err_set(e, ERR_USAGE, "--tools makes a grammar itself; leave the other one out");
+    if (o->include_weights.n && o->exclude_weights.n)
+        return err_set(e, ERR_USAGE, "--include-weights and --exclude-weights cannot be combined");
     if (o->system_prompt && o->system_file)
         return err_set(e, ERR_USAGE, "-sys and --system-prompt-file cannot be combined");
     if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q cannot be combined");
@@ -523,6 +525,9 @@ static enum status check_needs(const struct cli_options *o, struct err *e) {
                 "'tandem quantize' needs a model, a name for the new file and a type");
         return err_fix(e, "for example: tandem quantize model-F16.gguf model-Q4_K_M.gguf Q4_K_M");
     }
+    if ((o->include_weights.n || o->exclude_weights.n) && !o->importance)
+        return err_set(e, ERR_USAGE, "%s needs --imatrix FILE",
+                       o->include_weights.n ? "--include-weights" : "--exclude-weights");
     if (o->kl_divergence && !o->logits_base)
         return err_set(e, ERR_USAGE, "--kl-divergence needs --kl-divergence-base FILE");
     if (o->n_tasks >= 0 && !o->hellaswag && !o->winogrande && !o->multiple_choice)

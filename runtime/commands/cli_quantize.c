@@ -41,11 +41,18 @@ static void print_dry_run(const struct cli_options *o, const struct quantize_res
     putchar('\n');
 }
 
+static struct importance_choice chosen_importance(const struct cli_options *o) {
+    const bool excludes = o->exclude_weights.n > 0;
+    const struct text_list *list = excludes ? &o->exclude_weights : &o->include_weights;
+    return (struct importance_choice){list->texts, list->n, excludes};
+}
+
 enum status cli_quantize(struct cli *cli, struct err *e) {
     const struct cli_options *o = &cli->options;
     struct quantize_options options = {.source = o->model,
                                        .target = o->dry_run ? NULL : o->output,
                                        .importance = o->importance,
+                                       .important = chosen_importance(o),
                                        .types = {.output = o->output_type,
                                                  .embedding = o->embedding_type,
                                                  .named = o->tensor_types.texts,

@@ -196,6 +196,55 @@ enum status importance_open(struct importance *m, const char *path, struct err *
     return status;
 }
 
+static void close_entry(struct importance_entry *entry) {
+    mem_free(entry->name);
+    mem_free(entry->values);
+}
+
+static bool is_chosen(const struct importance_choice *choice, const char *name) {
+    bool found = false;
+    for (int32_t i = 0; i < choice->n && !found; i++) found = strstr(name, choice->names[i]);
+    return found != choice->excludes;
+}
+
+static enum status check_text(const struct importance *m, const struct importance_choice *choice,
+                              const char *text, const struct log *log, struct err *e) {
+    const char *option = choice->excludes ? "--exclude-weights" : "--include-weights";
+    bool found = false;
+    if (!*text) {
+        err_set(e, ERR_USAGE, "%s: the text is empty", option);
+        return err_expected(e, "a part of a tensor's name, such as ffn_down");
+    }
+    for (uint32_t i = 0; i < m->n_entries && !found; i++) found = strstr(m->entries[i].name, text);
+    if (!found)
+        log_line(log, LOG_WARN, "%s: the importance of no tensor has '%.80s' in its name", option,
+                 text);
+    return OK;
+}
+
+enum status importance_choose(struct importance *m, const struct importance_choice *choice,
+                              const struct log *log, struct err *e) {
+    uint32_t n = 0;
+    if (choice->n == 0) return OK;
+    for (int32_t i = 0; i < choice->n; i++)
+        if (check_text(m, choice, choice->names[i], log, e)) return e->status;
+    for (uint32_t i = 0; i < m->n_entries; i++) {
+        if (is_chosen(choice, m->entries[i].name))
+            m->entries[n++] = m->entries[i];
+        else
+            close_entry(&m->entries[i]);
+    }
+    m->n_entries = n;
+    if (n == 0) {
+        err_set(e, ERR_USAGE, "%s leaves the importance of no tensor",
+                choice->excludes ? "--exclude-weights" : "--include-weights");
+        return err_fix(e, "name tensors as the file does, such as blk.0.ffn_down, or leave out "
+                          "--imatrix");
+    }
+    strmap_close(&m->index);
+    return make_index(m, e);
+}
+
 enum status importance_prune(struct importance *m, const struct pruning *p, struct err *e) {
     char name[NAME_MOST];
     if (p->n_gone == 0) return OK;
@@ -210,10 +259,7 @@ enum status importance_prune(struct importance *m, const struct pruning *p, stru
 }
 
 void importance_close(struct importance *m) {
-    for (uint32_t i = 0; i < m->n_entries; i++) {
-        mem_free(m->entries[i].name);
-        mem_free(m->entries[i].values);
-    }
+    for (uint32_t i = 0; i < m->n_entries; i++) close_entry(&m->entries[i]);
     mem_free(m->entries);
     mem_free(m->dataset);
     strmap_close(&m->index);

@@ -8,6 +8,7 @@
 #define TANDEM_RUNTIME_QUANTIZE_IMPORTANCE_H
 
 #include "base/err.h"
+#include "base/log.h"
 #include "base/strmap.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/quantize/pruning.h"
@@ -30,6 +31,18 @@ struct importance {
 // failure *m is closed.
 enum status importance_open(struct importance *m, const char *path, struct err *e);
 void importance_close(struct importance *m); // accepts a zeroed one; leaves it zeroed
+
+// The entries that count, of all that the file has.
+struct importance_choice {
+    const char *const *names; // [n], borrowed: texts that an entry's name holds; n 0: all count
+    int32_t n;
+    bool excludes; // the other ones count
+};
+
+// Removes the entries that do not count, and warns of a text that no name holds. ERR_USAGE for an
+// empty text, or if nothing is left; ERR_MEMORY.
+enum status importance_choose(struct importance *m, const struct importance_choice *choice,
+                              const struct log *log, struct err *e);
 
 // Gives the values the names that tensors have in the pruned model. ERR_FORMAT, ERR_MEMORY.
 enum status importance_prune(struct importance *m, const struct pruning *p, struct err *e);

@@ -325,6 +325,7 @@ static enum status open_job(struct job *j, struct err *e) {
         pruning_open(&j->pruning, o->prune_layers, &j->gguf, e))
         return e->status;
     if (o->importance && (importance_open(&j->importance, o->importance, e) ||
+                          importance_choose(&j->importance, &o->important, o->log, e) ||
                           importance_prune(&j->importance, &j->pruning, e)))
         return e->status;
     j->types = mem_alloc(j->gguf.n_tensors, sizeof *j->types);

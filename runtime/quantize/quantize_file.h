@@ -12,12 +12,13 @@
 #include "runtime/quantize/mixture.h"
 
 struct quantize_options {
-    const char *source;            // a GGUF file, or part 1 of a split one
-    const char *target;            // a name that is free; NULL: nothing is written
-    const char *importance;        // file of llama-imatrix; NULL: none
-    const struct mixture *mixture; // borrowed
-    struct type_wishes types;      // that go before the mixture's
-    const char *const *overrides;  // [n_overrides]: values of keys, "KEY=TYPE:VALUE"
+    const char *source;                 // a GGUF file, or part 1 of a split one
+    const char *target;                 // a name that is free; NULL: nothing is written
+    const char *importance;             // file of llama-imatrix; NULL: none
+    struct importance_choice important; // of that file
+    const struct mixture *mixture;      // borrowed
+    struct type_wishes types;           // that go before the mixture's
+    const char *const *overrides;       // [n_overrides]: values of keys, "KEY=TYPE:VALUE"
     int32_t n_overrides;
     const char *prune_layers; // that the new file has not, such as "3,7"; NULL: none
     bool keep_split;          // the new file has the parts of the source, which are called
