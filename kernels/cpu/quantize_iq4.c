@@ -21,29 +21,39 @@ static int32_t nearest_value(float x) {
     return q + (x > MIDDLES[q]);
 }
 
-enum { TRIALS = 12 }; // to either side, in units of the values
+// A block, and the best scale for it so far.
+struct values_fit {
+    const float *x;
+    float weights[GROUP];
+    float scale, best; // by least squares the error falls by best = xv^2 / vv
+};
+
+static void try_scale(struct values_fit *fit, float inverse) {
+    float xv = 0, vv = 0;
+    for (int i = 0; i < GROUP; i++) {
+        const float value = UNEVEN[nearest_value(inverse * fit->x[i])];
+        xv += fit->weights[i] * fit->x[i] * value;
+        vv += fit->weights[i] * value * value;
+    }
+    if (!(vv > 0 && xv * xv > fit->best * vv)) return;
+    fit->best = xv * xv / vv;
+    fit->scale = xv / vv;
+}
+
+enum { TRIALS = 12, MIRRORED_STEP = 2 }; // to either side, in units of the values
 
 // The scale d for x[32] ~ d UNEVEN[q]. The largest element gets the first value, which is the
-// largest too, or nearly so. By least squares the error falls by xv^2 / vv.
+// largest too, or nearly so, or, with the other sign, the last one, or more than that.
 static float fit_values(const float *x, const float *importance) {
-    float weights[GROUP], best = 0, scale = 0;
+    struct values_fit fit = {.x = x};
     const float most = fit_largest(x, GROUP);
     if (most == 0) return 0;
-    fit_weights(x, importance, GROUP, weights);
-    for (int trial = -TRIALS; trial <= TRIALS; trial++) {
-        const float inverse = (UNEVEN[0] + (float)trial) / most;
-        float xv = 0, vv = 0;
-        for (int i = 0; i < GROUP; i++) {
-            const float value = UNEVEN[nearest_value(inverse * x[i])];
-            xv += weights[i] * x[i] * value;
-            vv += weights[i] * value * value;
-        }
-        if (vv > 0 && xv * xv > best * vv) {
-            best = xv * xv / vv;
-            scale = xv / vv;
-        }
-    }
-    return scale != 0 ? scale : most / UNEVEN[0];
+    fit_weights(x, importance, GROUP, fit.weights);
+    for (int trial = -TRIALS; trial <= TRIALS; trial++)
+        try_scale(&fit, (UNEVEN[0] + (float)trial) / most);
+    for (int trial = 0; trial <= 2 * TRIALS; trial += MIRRORED_STEP)
+        try_scale(&fit, (UNEVEN[15] + (float)trial) / most);
+    return fit.scale != 0 ? fit.scale : most / UNEVEN[0];
 }
 
 // Elements i and i + 16 share a byte.

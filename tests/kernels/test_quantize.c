@@ -198,6 +198,21 @@ static void one_large_element_keeps_its_value(void **state) {
         }
 }
 
+// The uneven values are no mirror of themselves: a block may need either sign of the scale.
+static void uneven_values_come_back_with_either_sign(void **state) {
+    (void)state;
+    static const enum dtype uneven[] = {DTYPE_IQ4_NL, DTYPE_IQ4_XS};
+    float x[256], again[256];
+    for (int t = 0; t < 2; t++)
+        for (int first = 0; first < 2; first++)
+            for (int sign = -1; sign <= 1; sign += 2) {
+                for (int i = 0; i < 256; i++)
+                    x[i] = (float)sign * UNEVEN[first + i % (16 - first)] / 64;
+                round_trip(uneven[t], x, NULL, 256, again);
+                for (int i = 0; i < 256; i++) assert_true(fabsf(again[i] - x[i]) < 1e-3F);
+            }
+}
+
 static void halves_are_rounded(void **state) {
     (void)state;
     const float x[4] = {1, -65504, 0.1F, 6e-8F};
@@ -243,6 +258,7 @@ int main(void) {
         cmocka_unit_test(important_columns_have_smaller_errors),
         cmocka_unit_test(odd_blocks_come_back),
         cmocka_unit_test(one_large_element_keeps_its_value),
+        cmocka_unit_test(uneven_values_come_back_with_either_sign),
         cmocka_unit_test(halves_are_rounded),
         cmocka_unit_test(upper_halves_are_rounded),
         cmocka_unit_test(only_these_types_are_known),
