@@ -13,7 +13,7 @@
 #define PLANNED     (GENERATE | IN(PLAN))
 #define ENGINE      (PLANNED | IN(PERPLEXITY))
 #define OPENED      (ENGINE | IN(BENCH))
-#define MODEL       (ENGINE | IN(INSPECT) | IN(TOKENIZE))
+#define MODEL       (ENGINE | IN(INSPECT) | IN(TOKENIZE) | IN(IMATRIX))
 #define NAMED       (MODEL | IN(DOCTOR) | IN(BENCH) | IN(PULL) | IN(SHOW) | IN(RM))
 #define MEASURED    (IN(DEVICES) | IN(CALIBRATE) | IN(DOCTOR))
 #define ALL         (NAMED | MEASURED | IN(QUANTIZE) | IN(LIST))
@@ -93,6 +93,13 @@ static const struct command_words commands[COMMAND_COUNT] = {
          "it: Q4_K_M, Q5_K_M, Q6_K, Q8_0 ... OUT appears when\nit is whole; a file "
          "is never overwritten.\n",
          "model-f16.gguf model-q4.gguf Q4_K_M"},
+    [COMMAND_IMATRIX] =
+        {"imatrix", "-m FILE -f FILE", "measures for quantize how much each column matters",
+         "Computes the text in windows of -c tokens and writes, for each column of "
+         "each matrix, the sum\nof squares of what it was multiplied with, as "
+         "llama-imatrix does, for quantize or llama-quantize.\nRuns on the CPU; tokens "
+         "that fill no window are left out; a file is never overwritten.\n",
+         "-m model-f16.gguf -f text.txt -o imatrix.gguf"},
     [COMMAND_PULL] =
         {"pull", "ORG/REPO[:QUANT]", "fetches a model from huggingface.co",
          "Says first where it would run here, and how fast. What was fetched is kept "
@@ -533,6 +540,8 @@ static enum status check_needs(const struct cli_options *o, struct err *e) {
     if (o->n_tasks >= 0 && !o->hellaswag && !o->winogrande && !o->multiple_choice)
         return err_set(e, ERR_USAGE,
                        "a number of tasks needs --hellaswag, --winogrande or --multiple-choice");
+    if (o->command == COMMAND_IMATRIX && !texts)
+        return err_set(e, ERR_USAGE, "'tandem imatrix' needs a text: -f FILE");
     if (o->command == COMMAND_PERPLEXITY && !texts && !o->kl_divergence)
         return err_set(e, ERR_USAGE, "'tandem perplexity' needs a text: -f FILE");
     if ((o->command == COMMAND_RUN || o->command == COMMAND_TOKENIZE) && texts != 1) {

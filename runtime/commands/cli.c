@@ -44,6 +44,7 @@ static enum status run_command(struct cli *cli, struct err *e) {
     case COMMAND_TOKENIZE: return cli_tokenize(cli, e);
     case COMMAND_PERPLEXITY: return cli_perplexity(cli, e);
     case COMMAND_QUANTIZE: return cli_quantize(cli, e);
+    case COMMAND_IMATRIX: return cli_imatrix(cli, e);
     case COMMAND_PULL: return cli_pull(cli, e);
     case COMMAND_LIST: return cli_list(cli, e);
     case COMMAND_SHOW: return cli_inspect(cli, e);

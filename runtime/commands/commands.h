@@ -19,6 +19,7 @@ enum status cli_doctor(struct cli *cli, struct err *e);
 enum status cli_tokenize(struct cli *cli, struct err *e);
 enum status cli_perplexity(struct cli *cli, struct err *e);
 enum status cli_quantize(struct cli *cli, struct err *e);
+enum status cli_imatrix(struct cli *cli, struct err *e);
 enum status cli_pull(struct cli *cli, struct err *e);
 enum status cli_list(struct cli *cli, struct err *e);
 enum status cli_rm(struct cli *cli, struct err *e);

@@ -6,6 +6,7 @@
 #include "base/new_file.h"
 #include "base/number.h"
 #include "runtime/gguf/gguf.h"
+#include "runtime/engine/input_sums.h"
 #include "runtime/engine/kv.h"
 #include "runtime/model/model_read.h"
 #include "runtime/engine/pieces.h"
@@ -39,7 +40,8 @@ struct engine {
     struct device *devices[MAX_DEVICES];
     int32_t n_devices;
     struct weights weights;
-    struct trace *trace; // NULL: times are not recorded
+    struct trace *trace;           // NULL: times are not recorded
+    struct input_sums *input_sums; // NULL: inputs are not added up
     struct pipeline pipeline;
     struct kv kv;
     struct states states;
@@ -315,6 +317,7 @@ void engine_close(struct engine *engine) {
     mem_free(engine->again);
     pipeline_close(&engine->pipeline);
     weights_close(&engine->weights);
+    input_sums_close(engine->input_sums);
     bool lost = false; // copies and calls of a lost device may still read the files, which then
                        // stay open and mapped
     for (int d = 0; d < engine->n_devices; d++) lost |= engine->devices[d]->lost;
@@ -713,6 +716,17 @@ const float *engine_logits(const struct engine *engine, int32_t i) {
 }
 
 const struct trace *engine_trace(const struct engine *engine) { return engine->trace; }
+
+enum status engine_sum_inputs(struct engine *engine, struct err *e) {
+    ASSERT(!engine->input_sums);
+    if (engine->n_devices > DEVICE_HOST + 1)
+        return err_set(e, ERR_UNSUPPORTED, "what matrices multiply is added up on the CPU alone");
+    return input_sums_open(&engine->input_sums, engine->devices[DEVICE_HOST], &engine->gguf, e);
+}
+
+const struct input_sums *engine_input_sums(const struct engine *engine) {
+    return engine->input_sums;
+}
 
 bool engine_rounds_by_batch(const struct engine *engine) {
     bool rounds = false;

@@ -20,7 +20,8 @@
 struct engine;
 struct session;
 struct tokenizer;
-struct trace; // trace.h
+struct trace;      // trace.h
+struct input_sums; // input_sums.h
 
 // Opens the model, plans, allocates and loads. On failure *out is NULL and nothing stays behind.
 // ERR_MEMORY means that no plan fits and says what would fit. If an accelerator refuses memory that
@@ -87,6 +88,12 @@ const float *engine_logits(const struct engine *engine, int32_t i);
 
 // Times of the steps so far, NULL without trace_spans. Borrowed until engine_close.
 const struct trace *engine_trace(const struct engine *engine);
+
+// Adds up the squares of what matrices multiply from now on. ERR_UNSUPPORTED if an accelerator
+// computes too, ERR_MEMORY. Called once.
+enum status engine_sum_inputs(struct engine *engine, struct err *e);
+// NULL before engine_sum_inputs. Borrowed until engine_close.
+const struct input_sums *engine_input_sums(const struct engine *engine);
 
 // True if a device of the engine may round a token's results differently in another batch;
 // otherwise every plan gives the same logits, bit for bit.

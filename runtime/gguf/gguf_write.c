@@ -89,6 +89,13 @@ void gguf_head_text(struct gguf_head *h, const char *key, const char *text) {
     add_text(h, text, strlen(text));
 }
 
+void gguf_head_texts(struct gguf_head *h, const char *key, const char *const *texts, uint64_t n) {
+    begin_value(h, key, strlen(key), GGUF_ARRAY);
+    add_u32(h, GGUF_STRING);
+    add_u64(h, n);
+    for (uint64_t i = 0; i < n; i++) add_text(h, texts[i], strlen(texts[i]));
+}
+
 void gguf_head_tensor(struct gguf_head *h, const struct gguf_tensor *t, enum dtype type,
                       uint64_t offset) {
     add_text(h, t->name.bytes, t->name.length);

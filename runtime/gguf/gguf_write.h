@@ -27,6 +27,7 @@ void gguf_head_u32(struct gguf_head *h, const char *key, uint32_t number);
 void gguf_head_f32(struct gguf_head *h, const char *key, float number);
 void gguf_head_bool(struct gguf_head *h, const char *key, bool is);
 void gguf_head_text(struct gguf_head *h, const char *key, const char *text);
+void gguf_head_texts(struct gguf_head *h, const char *key, const char *const *texts, uint64_t n);
 // A tensor of that name and shape with another type, at an offset in the data section.
 void gguf_head_tensor(struct gguf_head *h, const struct gguf_tensor *t, enum dtype type,
                       uint64_t offset);

@@ -17,6 +17,8 @@ static enum status make_entries(struct importance *m, uint32_t n, struct err *e)
 
 static enum status make_entry(struct importance_entry *entry, const char *name, size_t length,
                               uint64_t n_values, struct err *e) {
+    if (memchr(name, 0, length))
+        return err_set(e, ERR_FORMAT, "the name of a tensor has a zero byte");
     entry->name = mem_text(name, length);
     entry->values = mem_alloc(n_values, sizeof *entry->values);
     entry->n_values = n_values;

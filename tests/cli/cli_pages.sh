@@ -6,7 +6,7 @@ set -u
 . tests/lib/results.sh
 prefix=pages_
 
-commands='run chat plan bench inspect devices calibrate doctor tokenize perplexity quantize pull list show rm'
+commands='run chat plan bench inspect devices calibrate doctor tokenize perplexity quantize imatrix pull list show rm'
 for page in man bash zsh fish; do
     "$TANDEM" help --$page >"$work/$page" 2>"$work/err" && ! [ -s "$work/err" ] &&
         ! grep -q "$(printf '\t')" "$work/$page"

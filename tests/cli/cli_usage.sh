@@ -34,7 +34,7 @@ call help
 [ $code -eq 0 ] && ! [ -s "$err" ] && grep -q '^usage: tandem COMMAND' "$out"
 result usage_help
 sed -n '/^Examples/q; s/^  \([a-z][a-z]*\)  *[^ ].*/\1/p' "$out" >"$work/commands"
-[ "$(wc -l <"$work/commands")" -eq 17 ]
+[ "$(wc -l <"$work/commands")" -eq 18 ]
 result usage_help_lists_the_commands
 sed -n '/general\.architecture:$/,/^$/p' "$out" | sed 1d | tr -d ' ' | tr ',' '\n' |
     grep . | sort >"$work/families"

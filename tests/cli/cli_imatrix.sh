@@ -1,0 +1,51 @@
+#!/bin/sh
+# cli_imatrix.sh: tandem imatrix: the numbers of llama-imatrix (tests/golden/imatrix_sums.py), whatever
+# the micro-batch; quantize takes them, and its errors where it matters are smaller; refusals.
+set -u
+: "${TANDEM:=build/tandem}" "${TOOLS:=build/release/tests}"
+. tests/lib/results.sh
+prefix=imatrix_
+tiny=tests/golden/tiny
+program=$(realpath "$TANDEM")
+seq 1 600 >"$work/text"
+
+# Rounding of halves differs, and with it now and then the choice of an expert.
+for row in 'converted_llama 2e-3' 'converted_qwen35 3e-4' 'converted_granitehybrid 6e-3' 'converted_qwen3moe 2e-2'; do
+    # shellcheck disable=SC2086
+    set -- $row
+    capture "$TANDEM" imatrix -m "$tiny/$1.gguf" -f "$work/text" -c 64 -o "$work/$1"
+    [ $code -eq 0 ] && grep -q 'windows of 64 tokens' "$err" &&
+        python3 tests/golden/imatrix_sums.py "$work/$1" "tests/golden/imatrix.$1.txt" "$2" >"$out"
+    result "numbers_$1"
+done
+capture "$TANDEM" imatrix -q -m "$tiny/converted_qwen3moe.gguf" -f "$work/text" -c 64 -ub 7 -t 1 -o "$work/other"
+cmp "$work/converted_qwen3moe" "$work/other" >>"$err"
+result same_bytes_by_small_batches
+
+"$TOOLS/lib/write_tiny" "$work/experts.gguf" 16
+capture "$TANDEM" imatrix --json -m "$work/experts.gguf" -f "$work/text" -c 64 --chunks 2 -o "$work/sums"
+[ $code -eq 0 ] && grep -q '"windows": *2' "$out" && grep -q '"expert_matrices": *192' "$out" &&
+    grep -q '"matrices": *32' "$out"
+result json
+capture "$TANDEM" quantize --imatrix "$work/sums" "$work/experts.gguf" "$work/small.gguf" Q4_1
+[ $code -eq 0 ] && grep -q '28 of them with importance' "$err"
+result quantize_takes_it
+capture "$TANDEM" imatrix -m "$work/experts.gguf" -f "$work/text" -o "$work/sums"
+[ $code -eq 1 ] && grep -q 'exists' "$err"
+result overwrites_nothing
+capture "$TANDEM" imatrix -m "$work/experts.gguf" -f "$work/text" -c 500000 -o "$work/none"
+[ $code -ne 0 ] && ! [ -e "$work/none" ]
+result context_too_long
+echo short >"$work/short"
+capture "$TANDEM" imatrix -m "$work/experts.gguf" -f "$work/short" -c 64 -o "$work/none"
+[ $code -eq 2 ] && grep -q 'fills no window.*64' "$err" && ! [ -e "$work/none" ]
+result text_too_short
+capture "$TANDEM" imatrix -m "$work/experts.gguf"
+[ $code -eq 2 ] && grep -q 'needs a text' "$err"
+result needs_a_text
+capture "$TANDEM" imatrix -m "$work/experts.gguf" -f "$work/text" --chunks 0
+[ $code -eq 2 ] && grep -q 'chunks' "$err"
+result no_chunks
+(cd "$work" && "$program" imatrix -q -m experts.gguf -f text -c 64 --chunks 1 2>>err) &&
+    [ -s "$work/imatrix.gguf" ]
+result default_name
