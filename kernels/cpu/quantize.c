@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/quantize_fit.h"
+#include "kernels/cpu/quantize_grid.h"
 #include "kernels/cpu/quantize_iq4.h"
 #include "kernels/cpu/quantize_k.h"
 
@@ -127,6 +128,48 @@ static void mxfp4_block(const float *x, const float *importance, uint8_t *out) {
     pack_nibbles(best, out + 1);
 }
 
+// ---- Three numbers ------------------------------------------------------------------------------
+
+enum { TERNARY = 256 };
+
+// -1, 0 and 1 plus 1, of the largest magnitude, which all numbers of a ternary model have.
+// Importance has no choice.
+static float ternary_numbers(const float *x, uint8_t q[TERNARY]) {
+    float most = 0;
+    for (int i = 0; i < TERNARY; i++) most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+    for (int i = 0; i < TERNARY; i++)
+        q[i] = (uint8_t)(fit_number(x[i] * fit_inverse(most), -1, 1) + 1);
+    return most;
+}
+
+// Four quarters of 128 share 32 bytes.
+static void tq2_0_block(const float *x, const float *importance, uint8_t *out) {
+    uint8_t q[TERNARY];
+    (void)importance;
+    (void)fit_half(out + 64, ternary_numbers(x, q));
+    for (int i = 0; i < TERNARY / 4; i++) {
+        const uint8_t *quarters = q + i / 32 * 128 + i % 32;
+        out[i] = (uint8_t)(quarters[0] | quarters[32] << 2 | quarters[64] << 4 | quarters[96] << 6);
+    }
+}
+
+// The byte whose first five digits in base 3, after the point, are those of numbers that lie stride
+// apart; there may be four.
+static uint8_t digits_byte(const uint8_t *q, int stride, int count) {
+    int number = 0;
+    for (int i = 0; i < 5; i++) number = 3 * number + (i < count ? q[i * stride] : 0);
+    return (uint8_t)((number * 256 + 242) / 243);
+}
+
+static void tq1_0_block(const float *x, const float *importance, uint8_t *out) {
+    uint8_t q[TERNARY];
+    (void)importance;
+    (void)fit_half(out + 52, ternary_numbers(x, q));
+    for (int i = 0; i < 32; i++) out[i] = digits_byte(q + i, 32, 5);
+    for (int i = 0; i < 16; i++) out[32 + i] = digits_byte(q + 160 + i, 16, 5);
+    for (int i = 0; i < 4; i++) out[48 + i] = digits_byte(q + 240 + i, 4, 4);
+}
+
 // ---- Rows of blocks -----------------------------------------------------------------------------
 
 typedef void (*block_fn)(const float *x, const float *importance, uint8_t *out);
@@ -139,6 +182,8 @@ static block_fn find_block(enum dtype type) {
     case DTYPE_Q5_0: return q5_0_block;
     case DTYPE_Q5_1: return q5_1_block;
     case DTYPE_MXFP4: return mxfp4_block;
+    case DTYPE_TQ2_0: return tq2_0_block;
+    case DTYPE_TQ1_0: return tq1_0_block;
     case DTYPE_IQ4_NL: return quantize_iq4_nl;
     case DTYPE_IQ4_XS: return quantize_iq4_xs;
     case DTYPE_Q2_K: return quantize_q2_k;
@@ -186,7 +231,9 @@ static floats_fn find_floats(enum dtype type) {
 
 // ---- All types ----------------------------------------------------------------------------------
 
-bool quantize_knows(enum dtype type) { return find_block(type) || find_floats(type); }
+bool quantize_knows(enum dtype type) {
+    return find_block(type) || find_floats(type) || quantize_grid_knows(type);
+}
 
 float quantize_most(enum dtype type) {
     if (type == DTYPE_F32) return FLT_MAX;
@@ -202,8 +249,12 @@ void quantize_row(enum dtype type, const float *x, const float *importance, uint
         floats(x, out, n);
         return;
     }
-    ASSERT(block);
     ASSERT(n % info->block_elements == 0);
+    if (quantize_grid_knows(type)) {
+        quantize_grid_row(type, x, importance, out, n);
+        return;
+    }
+    ASSERT(block);
     for (int64_t i = 0; i < n; i += info->block_elements, out += info->block_bytes)
         block(x + i, importance ? importance + i : NULL, out);
 }

@@ -24,10 +24,20 @@ enum file_type { // numbers of general.file_type
     FILE_Q5_K_S = 16,
     FILE_Q5_K_M = 17,
     FILE_Q6_K = 18,
+    FILE_IQ2_XXS = 19,
+    FILE_IQ2_XS = 20,
     FILE_Q2_K_S = 21,
+    FILE_IQ3_XS = 22,
+    FILE_IQ3_XXS = 23,
     FILE_IQ4_NL = 25,
+    FILE_IQ3_S = 26,
+    FILE_IQ3_M = 27,
+    FILE_IQ2_S = 28,
+    FILE_IQ2_M = 29,
     FILE_IQ4_XS = 30,
     FILE_BF16 = 32,
+    FILE_TQ1_0 = 36,
+    FILE_TQ2_0 = 37,
     FILE_MXFP4 = 38,
 };
 
@@ -43,14 +53,19 @@ static const struct mixture mixtures[] = {
     {"MXFP4_MOE", FILE_MXFP4, DTYPE_MXFP4}, {"Q3_K_L", FILE_Q3_K_L, DTYPE_Q3_K},
     {"Q3_K_M", FILE_Q3_K_M, DTYPE_Q3_K},    {"Q3_K_S", FILE_Q3_K_S, DTYPE_Q3_K},
     {"Q2_K", FILE_Q2_K, DTYPE_Q2_K},        {"Q2_K_S", FILE_Q2_K_S, DTYPE_Q2_K},
+    {"IQ3_M", FILE_IQ3_M, DTYPE_IQ3_S},     {"IQ3_S", FILE_IQ3_S, DTYPE_IQ3_S},
+    {"IQ3_XS", FILE_IQ3_XS, DTYPE_IQ3_S},   {"IQ3_XXS", FILE_IQ3_XXS, DTYPE_IQ3_XXS},
+    {"IQ2_M", FILE_IQ2_M, DTYPE_IQ2_S},     {"IQ2_S", FILE_IQ2_S, DTYPE_IQ2_XS},
+    {"IQ2_XS", FILE_IQ2_XS, DTYPE_IQ2_XS},  {"IQ2_XXS", FILE_IQ2_XXS, DTYPE_IQ2_XXS},
+    {"TQ2_0", FILE_TQ2_0, DTYPE_TQ2_0},     {"TQ1_0", FILE_TQ1_0, DTYPE_TQ1_0},
 };
 enum { N_MIXTURES = sizeof mixtures / sizeof *mixtures };
 
-// True if the name is the mixture's, or that without the M of the medium one of three.
+// True if the name is the mixture's, or that without the M of the medium K type of three.
 static bool is_name_of(const struct mixture *m, const char *name) {
     const size_t length = strlen(m->name);
     if (strcasecmp(name, m->name) == 0) return true;
-    return strcmp(m->name + length - 2, "_M") == 0 && strlen(name) == length - 2 &&
+    return length > 4 && strcmp(m->name + length - 4, "_K_M") == 0 && strlen(name) == length - 2 &&
            strncasecmp(name, m->name, length - 2) == 0;
 }
 
@@ -75,7 +90,10 @@ enum role {
     ROLE_EMBEDDING,
     ROLE_VALUES, // and what holds the values too
     ROLE_KEYS,
+    ROLE_QUERIES,
     ROLE_ATTENTION_OUTPUT,
+    ROLE_FFN_UP,
+    ROLE_FFN_GATE,
     ROLE_FFN_DOWN,
     ROLE_OTHER
 };
@@ -105,7 +123,10 @@ static enum role role_of(const struct gguf_tensor *t) {
     if (holds(t, "attn_v.weight") || holds(t, "attn_qkv.weight") || holds(t, "attn_kv_b.weight"))
         return ROLE_VALUES;
     if (holds(t, "attn_k.weight")) return ROLE_KEYS;
+    if (holds(t, "attn_q.weight")) return ROLE_QUERIES;
     if (holds(t, "attn_output.weight")) return ROLE_ATTENTION_OUTPUT;
+    if (holds(t, "ffn_up")) return ROLE_FFN_UP;
+    if (holds(t, "ffn_gate")) return ROLE_FFN_GATE;
     return holds(t, "ffn_down") ? ROLE_FFN_DOWN : ROLE_OTHER;
 }
 
@@ -197,7 +218,58 @@ static bool has_uneven_values(const struct facts *f) {
     return f->file == FILE_IQ4_NL || f->file == FILE_IQ4_XS;
 }
 
+static bool has_two_bits(const struct facts *f) {
+    return f->file == FILE_IQ2_XXS || f->file == FILE_IQ2_XS || f->file == FILE_IQ2_S ||
+           f->file == FILE_IQ2_M;
+}
+
+static bool has_three_bits(const struct facts *f) {
+    return f->file == FILE_IQ3_XXS || f->file == FILE_IQ3_XS || f->file == FILE_IQ3_S ||
+           f->file == FILE_IQ3_M;
+}
+
+// The type of files with a codebook of two bits, for what matters more than the rest.
+static enum dtype better_type(const struct facts *f) {
+    return f->file == FILE_IQ2_S || f->file == FILE_IQ2_M ? DTYPE_IQ3_S : DTYPE_Q2_K;
+}
+
+// Their types; i counts tensors of that role in lower layers.
+static enum dtype two_bits_type(const struct facts *f, enum role role, enum dtype type,
+                                uint64_t i) {
+    const bool shares = f->groups_heads || f->n_experts >= 4;
+    switch (role) {
+    case ROLE_VALUES: return shares ? DTYPE_Q4_K : better_type(f);
+    case ROLE_KEYS: return f->n_experts == 8 ? DTYPE_Q4_K : type;
+    case ROLE_FFN_DOWN: return i < f->n_layers / 8 ? better_type(f) : type;
+    case ROLE_ATTENTION_OUTPUT:
+        if (f->n_experts == 8) return DTYPE_Q5_K;
+        return better_type(f) == DTYPE_IQ3_S ? DTYPE_IQ3_S : type;
+    default: return type;
+    }
+}
+
+// Queries and keys matter less.
+static enum dtype keys_type(const struct facts *f, enum role role, enum dtype type) {
+    if (role == ROLE_KEYS && f->n_experts == 8) return DTYPE_Q8_0;
+    if (f->file == FILE_IQ3_XS) return DTYPE_IQ3_XXS;
+    return f->file == FILE_IQ3_XXS ? DTYPE_IQ2_S : type;
+}
+
+static enum dtype embedding_type(const struct facts *f, enum dtype type) {
+    if (f->file == FILE_IQ2_XXS || f->file == FILE_IQ2_XS) return DTYPE_Q2_K;
+    if (f->file == FILE_IQ2_S || f->file == FILE_IQ2_M || f->file == FILE_IQ3_XXS)
+        return DTYPE_IQ3_S;
+    return f->file == FILE_TQ1_0 || f->file == FILE_TQ2_0 ? DTYPE_Q4_K : type;
+}
+
+// The middle layers have fewer bits in the smaller file.
+static enum dtype gate_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
+    return f->file == FILE_IQ3_XS && i >= n / 8 && i < 7 * n / 8 ? DTYPE_IQ3_XXS : type;
+}
+
 static enum dtype values_type(const struct facts *f, enum dtype type, uint64_t i, uint64_t n) {
+    if (f->file == FILE_IQ3_XXS && !f->has_importance) type = DTYPE_IQ3_S;
+    if (f->file == FILE_IQ3_M || (has_three_bits(f) && f->groups_heads)) type = DTYPE_Q4_K;
     if (f->file == FILE_Q2_K) type = DTYPE_Q3_K;
     if (base_is_q2(f) && f->groups_heads) type = DTYPE_Q4_K;
     if (has_uneven_values(f) && f->groups_heads) type = DTYPE_Q5_K;
@@ -215,7 +287,10 @@ static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, 
     if (f->file == FILE_Q3_K_M) return i < n / 16 ? DTYPE_Q5_K : DTYPE_Q4_K;
     if (f->file == FILE_Q4_K_M || f->file == FILE_Q5_K_M)
         return more_bits(i, n) ? DTYPE_Q6_K : type;
+    if (f->file == FILE_IQ3_XXS && !f->has_importance) return i < n / 8 ? DTYPE_Q4_K : DTYPE_Q3_K;
+    if (f->file == FILE_IQ3_M && f->n_experts == 8 && more_bits(i, n)) return DTYPE_Q4_K;
     if (i >= n / 8) return type;
+    if (f->file == FILE_IQ3_M) return DTYPE_Q4_K;
     if (f->file == FILE_Q2_K_S) return DTYPE_Q4_K;
     if (f->file == FILE_Q4_K_S) return DTYPE_Q5_K;
     if (has_uneven_values(f) && !f->has_importance) return DTYPE_Q5_K;
@@ -227,40 +302,54 @@ static enum dtype down_type(const struct facts *f, enum dtype type, uint64_t i, 
 static enum dtype attention_output_type(const struct facts *f, enum dtype type) {
     const bool few_bits = f->file == FILE_Q2_K || f->file == FILE_Q3_K_S ||
                           f->file == FILE_Q3_K_M || f->file == FILE_Q4_K_S ||
-                          f->file == FILE_Q4_K_M || has_uneven_values(f);
+                          f->file == FILE_Q4_K_M || has_uneven_values(f) || has_three_bits(f);
     if (f->n_experts == 8) return few_bits ? DTYPE_Q5_K : type;
     if (f->file == FILE_Q2_K) return DTYPE_Q3_K;
+    if (f->file == FILE_IQ3_XXS) return DTYPE_IQ3_S;
     if (f->file == FILE_Q3_K_L) return DTYPE_Q5_K;
-    return f->file == FILE_Q3_K_M ? DTYPE_Q4_K : type;
+    return f->file == FILE_Q3_K_M || f->file == FILE_IQ3_M ? DTYPE_Q4_K : type;
 }
 
 static enum dtype output_type(const struct facts *f, enum dtype type, uint64_t columns) {
     if (f->rules->output != DTYPE_COUNT) return f->rules->output;
     const bool whole = columns % dtype_find((uint32_t)type)->block_elements == 0;
-    return f->file == FILE_MXFP4 || f->file == FILE_Q8_0 || !whole ? DTYPE_Q8_0 : DTYPE_Q6_K;
+    if (f->file == FILE_MXFP4 || f->file == FILE_Q8_0 || !whole) return DTYPE_Q8_0;
+    return has_two_bits(f) || f->file == FILE_IQ3_XXS ? DTYPE_Q5_K : DTYPE_Q6_K;
 }
 
 // The type for rows that are no multiple of the block.
 static enum dtype fitting_type(enum dtype type, uint64_t columns) {
     static const struct {
         enum dtype from, to;
-    } smaller[] = {{DTYPE_IQ4_XS, DTYPE_IQ4_NL}, {DTYPE_Q2_K, DTYPE_Q4_0},
-                   {DTYPE_Q3_K, DTYPE_Q4_0},     {DTYPE_Q4_K, DTYPE_Q5_0},
-                   {DTYPE_Q5_K, DTYPE_Q5_1},     {DTYPE_Q6_K, DTYPE_Q8_0}};
+    } smaller[] = {
+        {DTYPE_IQ4_XS, DTYPE_IQ4_NL}, {DTYPE_IQ3_S, DTYPE_IQ4_NL},  {DTYPE_IQ3_XXS, DTYPE_IQ4_NL},
+        {DTYPE_IQ2_S, DTYPE_IQ4_NL},  {DTYPE_IQ2_XS, DTYPE_IQ4_NL}, {DTYPE_IQ2_XXS, DTYPE_IQ4_NL},
+        {DTYPE_TQ2_0, DTYPE_Q4_0},    {DTYPE_TQ1_0, DTYPE_Q4_0},    {DTYPE_Q2_K, DTYPE_Q4_0},
+        {DTYPE_Q3_K, DTYPE_Q4_0},     {DTYPE_Q4_K, DTYPE_Q5_0},     {DTYPE_Q5_K, DTYPE_Q5_1},
+        {DTYPE_Q6_K, DTYPE_Q8_0}};
     if (columns % dtype_find((uint32_t)type)->block_elements == 0) return type;
     for (size_t i = 0; i < sizeof smaller / sizeof *smaller; i++)
         if (smaller[i].from == type && columns % BLOCK_ELEMENTS_Q8_0 == 0) return smaller[i].to;
     return DTYPE_F16;
 }
 
-// How many tensors of that role, whose types the mixture chooses, stand in lower layers, of all *n.
+// True if llama-quantize comes to a first: by layers, and in a layer by names.
+static bool is_before(const struct gguf_tensor *a, const struct gguf_tensor *b) {
+    const int64_t i = layer_of(a), k = layer_of(b);
+    const size_t least = a->name.length < b->name.length ? a->name.length : b->name.length;
+    const int order = memcmp(a->name.bytes, b->name.bytes, least);
+    if (i != k) return i < k;
+    return order < 0 || (order == 0 && a->name.length < b->name.length);
+}
+
+// How many tensors of that role, whose types the mixture chooses, come before t, of all *n.
 static uint64_t rank_of(const struct facts *f, const struct gguf *g, enum role role,
                         const struct gguf_tensor *t, uint64_t *n) {
     uint64_t rank = 0;
     *n = 0;
     for (uint32_t i = 0; i < g->n_tensors; i++) {
         if (role_of(&g->tensors[i]) != role || is_kept(&g->tensors[i])) continue;
-        rank += f->asked[i] && layer_of(&g->tensors[i]) < layer_of(t);
+        rank += f->asked[i] && is_before(&g->tensors[i], t);
         ++*n;
     }
     return rank;
@@ -279,17 +368,17 @@ static enum dtype choose(const struct mixture *m, const struct facts *f, const s
     if (role == ROLE_OUTPUT || (role == ROLE_EMBEDDING && f->tied))
         return output_type(f, m->base, t->ne[0]);
     if (f->file == FILE_MXFP4) return t->ne[2] > 1 ? DTYPE_MXFP4 : DTYPE_Q8_0;
+    if (role == ROLE_EMBEDDING) return embedding_type(f, m->base);
+    const uint64_t rank = rank_of(f, g, role, t, &n);
+    const uint64_t i = f->n_experts > 1 && layer >= 0 ? (uint64_t)layer : rank;
+    if (has_two_bits(f)) return two_bits_type(f, role, m->base, rank);
     switch (role) {
-    case ROLE_VALUES: {
-        const uint64_t rank = rank_of(f, g, role, t, &n);
-        return values_type(f, m->base, rank, n);
-    }
-    case ROLE_KEYS: return f->n_experts == 8 ? DTYPE_Q8_0 : m->base;
-    case ROLE_FFN_DOWN: {
-        const uint64_t rank = rank_of(f, g, role, t, &n);
-        return down_type(f, m->base, f->n_experts > 1 && layer >= 0 ? (uint64_t)layer : rank,
-                         f->n_layers);
-    }
+    case ROLE_VALUES: return values_type(f, m->base, rank, n);
+    case ROLE_KEYS:
+    case ROLE_QUERIES: return keys_type(f, role, m->base);
+    case ROLE_FFN_UP:
+    case ROLE_FFN_GATE: return gate_type(f, m->base, i, f->n_layers);
+    case ROLE_FFN_DOWN: return down_type(f, m->base, i, f->n_layers);
     case ROLE_ATTENTION_OUTPUT: return attention_output_type(f, m->base);
     default: return m->base;
     }
@@ -399,23 +488,36 @@ static enum status check_source(const struct gguf_tensor *t, enum dtype type, bo
                       "--allow-requantize");
 }
 
-// With two bits for most of the file, columns that all count alike leave nothing of use.
+// With so few bits, columns that all count alike leave nothing of use.
+static bool needs_importance(const struct facts *f, enum dtype type) {
+    switch (type) {
+    case DTYPE_IQ3_XXS:
+    case DTYPE_IQ2_S:
+    case DTYPE_IQ2_XS:
+    case DTYPE_IQ2_XXS: return true;
+    default: return type == DTYPE_Q2_K && f->file == FILE_Q2_K_S;
+    }
+}
+
 static enum status check_importance(const struct facts *f, const struct gguf_tensor *t,
                                     enum dtype type, const struct importance *importance,
                                     struct err *e) {
     const enum role role = role_of(t);
     const float *values = NULL;
     bool per_matrix;
-    if (f->file != FILE_Q2_K_S || type != DTYPE_Q2_K || role == ROLE_OUTPUT ||
-        role == ROLE_EMBEDDING)
+    if (!needs_importance(f, type) || role == ROLE_OUTPUT || role == ROLE_EMBEDDING ||
+        t->type == type)
         return OK;
     if (importance && importance_find(importance, t, &values, &per_matrix, e)) return e->status;
     if (values) return OK;
-    err_set(e, ERR_UNSUPPORTED, "Q2_K_S needs the importance of the columns of %.*s",
-            (int)t->name.length, t->name.bytes);
+    err_set(e, ERR_UNSUPPORTED, "%s needs the importance of the columns of %.*s",
+            f->file == FILE_Q2_K_S ? "Q2_K_S" : dtype_name(type), (int)t->name.length,
+            t->name.bytes);
     if (importance) err_actual(e, "a file that does not tell it");
-    return err_fix(e, importance ? "measure it with this model, or take Q2_K"
-                                 : "give --imatrix FILE, or take Q2_K");
+    return err_fix(e, "%s, or take %s",
+                   importance ? "measure it with this model and a longer text: tandem imatrix"
+                              : "measure it by 'tandem imatrix' and give --imatrix FILE",
+                   type == DTYPE_IQ3_XXS ? "IQ3_S" : "Q2_K");
 }
 
 static enum status check_rules(const struct mixture *m, const struct type_rules *r, struct err *e) {

@@ -17,7 +17,9 @@ import numpy as np
 
 ROWS, COLUMNS = 64, 1024
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K",
-         "MXFP4", "IQ4_NL", "IQ4_XS"]
+         "MXFP4", "IQ4_NL", "IQ4_XS", "TQ2_0", "TQ1_0", "IQ3_S", "IQ3_XXS", "IQ2_S", "IQ2_XS",
+         "IQ2_XXS"]
+NEED_IMPORTANCE = ["IQ2_XS", "IQ2_XXS"]  # that of every column is 1 where there is none
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -52,11 +54,15 @@ def main():
         for name in TYPES:
             errors = []
             for weights in (None, importance):
+                if weights is None and name in NEED_IMPORTANCE:
+                    weights_given = np.ones(COLUMNS, np.float32)
+                else:
+                    weights_given = weights
                 kind = gguf.GGMLQuantizationType[name]
                 bytes_ = np.zeros(rows.size * 2, np.uint8)
                 used = ggml.ggml_quantize_chunk(
                     kind, rows.ctypes.data, bytes_.ctypes.data, 0, ROWS, COLUMNS,
-                    None if weights is None else weights.ctypes.data)
+                    None if weights_given is None else weights_given.ctypes.data)
                 again = gguf.dequantize(bytes_[:used].reshape(ROWS, -1), kind)
                 squares = (again.astype(np.float64) - rows) ** 2
                 errors.append(np.sqrt((squares * (1 if weights is None else weights)).mean()))
