@@ -279,6 +279,11 @@ enum status importance_find(const struct importance *m, const struct gguf_tensor
     *per_matrix = t->ne[2] > 1 && entry->n_values == t->ne[0] * t->ne[2];
     if (*per_matrix || entry->n_values == t->ne[0]) return OK;
     err_set(e, ERR_FORMAT, "importance of %s is of another model", entry->name);
-    err_expected(e, "%llu values", (unsigned long long)(t->ne[0] * t->ne[2]));
-    return err_actual(e, "%llu", (unsigned long long)entry->n_values);
+    if (t->ne[2] > 1)
+        err_expected(e, "%llu values, or %llu for all matrices",
+                     (unsigned long long)(t->ne[0] * t->ne[2]), (unsigned long long)t->ne[0]);
+    else
+        err_expected(e, "%llu values", (unsigned long long)t->ne[0]);
+    err_actual(e, "%llu", (unsigned long long)entry->n_values);
+    return err_fix(e, "measure it with this model: tandem imatrix -m FILE -f TEXT");
 }

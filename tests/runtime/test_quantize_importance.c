@@ -184,6 +184,23 @@ static void texts_without_an_entry_are_told(void **state) {
     assert_int_not_equal(access(p->target, F_OK), 0);
 }
 
+// Sizes of another model are told with those that fit, and what to do.
+static void sizes_of_another_model_are_refused(void **state) {
+    const struct paths *p = *state;
+    struct gguf_tensor t = {.name = {NAMES[0], strlen(NAMES[0])}, .ne = {COLUMNS / 2, ROWS, 3, 1}};
+    struct importance m;
+    struct err e;
+    const float *values;
+    bool per_matrix;
+    assert_int_equal(importance_open(&m, p->importance, &e), OK);
+    assert_int_equal(importance_find(&m, &t, &values, &per_matrix, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.what, NAMES[0]));
+    assert_string_equal(e.expected, "384 values, or 128 for all matrices");
+    assert_string_equal(e.actual, "256");
+    assert_non_null(strstr(e.fix, "tandem imatrix"));
+    importance_close(&m);
+}
+
 static void refused_allocations_are_errors(void **state) {
     const struct paths *p = *state;
     static const char *const texts[] = {"ffn"};
@@ -206,6 +223,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(only_chosen_entries_count, make_files, remove_files),
         cmocka_unit_test_setup_teardown(texts_without_an_entry_are_told, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(sizes_of_another_model_are_refused, make_files,
+                                        remove_files),
         cmocka_unit_test_setup_teardown(refused_allocations_are_errors, make_files, remove_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
