@@ -683,6 +683,7 @@ static void check_reply(void **state) {
 }
 
 int main(void) {
+    setenv("TZ", "UTC", 1); // the goldens have its dates
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check_golden),      cmocka_unit_test(check_families),
         cmocka_unit_test(check_fallback),    cmocka_unit_test(check_tokens),
