@@ -2,7 +2,8 @@
  * and what they ask of the new file.
  *
  * Owns the fixture that cmocka hands from test to test. For cmocka programs only: what is refused
- * fails the test. Used by tests/runtime/test_mixture.c and tests/runtime/test_quantize_file.c.
+ * fails the test. Used by test_mixture.c, test_quantize_file.c, test_quantize_codebooks.c and
+ * test_quantize_importance.c of tests/runtime/.
  */
 #ifndef TANDEM_TESTS_LIB_QUANTIZE_MODEL_H
 #define TANDEM_TESTS_LIB_QUANTIZE_MODEL_H

@@ -1,35 +1,20 @@
 /* test_quantize_codebooks.c: the types of files with codebooks of two and three bits, the
  * importance that they need, and that what is written is read again. */
-#include "runtime/quantize/quantize_file.h"
-#include "tests/lib/gguf_build.h"
+#include "tests/lib/quantize_model.h"
 
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-enum { LAYERS = 16, COLUMNS = 256, ROWS = 2, PATH_BYTES = 64 };
-
-struct paths {
-    char folder[32], source[PATH_BYTES], target[PATH_BYTES], importance[PATH_BYTES];
-};
 
 static const char *const PARTS[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
                                     "ffn_gate", "ffn_up", "ffn_down"};
 enum { N_PARTS = 7 };
 
-static void add_matrix(struct gguf_build *b, const char *name, uint64_t columns) {
-    static float values[COLUMNS * ROWS];
-    for (int i = 0; i < COLUMNS * ROWS; i++) values[i] = sinf((float)(i * i % 1009));
-    gguf_build_tensor(b, name, 2, (const uint64_t[]){columns, ROWS}, DTYPE_F32, values);
-}
-
-static void write_model(const char *path, uint64_t n_heads, uint64_t n_experts) {
+static void write_source(const char *path, uint64_t n_heads, uint64_t n_experts) {
     struct gguf_build b;
     char name[64];
     gguf_build_init(&b);
@@ -38,13 +23,13 @@ static void write_model(const char *path, uint64_t n_heads, uint64_t n_experts) 
     gguf_build_int(&b, "llama.attention.head_count", GGUF_U32, n_heads);
     gguf_build_int(&b, "llama.attention.head_count_kv", GGUF_U32, 1);
     if (n_experts) gguf_build_int(&b, "llama.expert_count", GGUF_U32, n_experts);
-    add_matrix(&b, "token_embd.weight", COLUMNS);
-    add_matrix(&b, "output.weight", COLUMNS);
+    add_matrix(&b, "token_embd.weight", COLUMNS, 1);
+    add_matrix(&b, "output.weight", COLUMNS, 1);
     for (int i = 0; i < LAYERS * N_PARTS; i++) {
         snprintf(name, sizeof name, "blk.%d.%s.weight", i / N_PARTS, PARTS[i % N_PARTS]);
-        add_matrix(&b, name, COLUMNS);
+        add_matrix(&b, name, COLUMNS, 1);
     }
-    add_matrix(&b, "odd.weight", 96);
+    add_matrix(&b, "odd.weight", 96, 1);
     gguf_build_finish(&b);
     gguf_build_write(&b, path);
     gguf_build_close(&b);
@@ -69,35 +54,9 @@ static void write_importance(const char *path) {
 }
 
 static int make_files(void **state) {
-    static struct paths p;
-    strcpy(p.folder, "/tmp/codebooksXXXXXX");
-    assert_non_null(mkdtemp(p.folder));
-    snprintf(p.source, sizeof p.source, "%s/source.gguf", p.folder);
-    snprintf(p.target, sizeof p.target, "%s/target.gguf", p.folder);
-    snprintf(p.importance, sizeof p.importance, "%s/importance", p.folder);
-    write_importance(p.importance);
-    *state = &p;
+    if (make_paths(state)) return -1;
+    write_importance(((const struct paths *)*state)->importance);
     return 0;
-}
-
-static int remove_files(void **state) {
-    const struct paths *p = *state;
-    unlink(p->source);
-    unlink(p->target);
-    unlink(p->importance);
-    return rmdir(p->folder);
-}
-
-static enum status quantize(const struct paths *p, const char *type, bool important,
-                            struct err *e) {
-    struct quantize_options o = {.source = p->source,
-                                 .target = p->target,
-                                 .importance = important ? p->importance : NULL,
-                                 .n_threads = 2};
-    struct quantize_result result;
-    assert_int_equal(mixture_find(&o.mixture, type, e), OK);
-    unlink(p->target);
-    return quantize_file(&o, &result, e);
 }
 
 // Types of parts in the first, the second, a middle and the last layer, of the embedding and of the
@@ -206,7 +165,8 @@ static const struct expected EXPECTED[] = {
      DTYPE_Q4_0},
 };
 
-static void assert_type(const struct gguf *g, const char *file, const char *name, enum dtype type) {
+static void assert_file_has(const struct gguf *g, const char *file, const char *name,
+                            enum dtype type) {
     const struct gguf_tensor *t = gguf_find_tensor(g, name);
     assert_non_null(t);
     if (t->type != type)
@@ -216,21 +176,23 @@ static void assert_type(const struct gguf *g, const char *file, const char *name
 static void types_follow_the_rules(void **state) {
     const struct paths *p = *state;
     static const int layers[] = {0, 1, 7, LAYERS - 1};
+    struct quantize_result result;
     struct gguf g;
     struct err e;
     char name[64];
     for (size_t c = 0; c < sizeof EXPECTED / sizeof *EXPECTED; c++) {
         const struct expected *x = &EXPECTED[c];
-        write_model(p->source, x->n_heads, x->n_experts);
-        assert_int_equal(quantize(p, x->type, x->important, &e), OK);
+        write_source(p->source, x->n_heads, x->n_experts);
+        assert_int_equal(quantize(p, x->type, x->important ? p->importance : NULL, &result, &e),
+                         OK);
         assert_int_equal(gguf_open(&g, p->target, &e), OK);
         for (int i = 0; i < 4 * N_PARTS; i++) {
             snprintf(name, sizeof name, "blk.%d.%s.weight", layers[i % 4], PARTS[i / 4]);
-            assert_type(&g, x->type, name, x->parts[i / 4][i % 4]);
+            assert_file_has(&g, x->type, name, x->parts[i / 4][i % 4]);
         }
-        assert_type(&g, x->type, "token_embd.weight", x->embedding);
-        assert_type(&g, x->type, "output.weight", x->output);
-        assert_type(&g, x->type, "odd.weight", x->odd);
+        assert_file_has(&g, x->type, "token_embd.weight", x->embedding);
+        assert_file_has(&g, x->type, "output.weight", x->output);
+        assert_file_has(&g, x->type, "odd.weight", x->odd);
         gguf_close(&g);
     }
 }
@@ -239,10 +201,11 @@ static void types_follow_the_rules(void **state) {
 static void the_smallest_need_importance(void **state) {
     const struct paths *p = *state;
     static const char *const need[] = {"IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS", "IQ3_XS"};
+    struct quantize_result result;
     struct err e;
-    write_model(p->source, 1, 0);
+    write_source(p->source, 1, 0);
     for (size_t i = 0; i < sizeof need / sizeof *need; i++) {
-        assert_int_equal(quantize(p, need[i], false, &e), ERR_UNSUPPORTED);
+        assert_int_equal(quantize(p, need[i], NULL, &result, &e), ERR_UNSUPPORTED);
         assert_non_null(strstr(e.what, "needs the importance of the columns of blk.0.attn_"));
         assert_non_null(strstr(e.fix, "--imatrix FILE, or take "));
         assert_int_not_equal(access(p->target, F_OK), 0);
@@ -253,8 +216,8 @@ static void the_smallest_need_importance(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(types_follow_the_rules, make_files, remove_files),
-        cmocka_unit_test_setup_teardown(the_smallest_need_importance, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(types_follow_the_rules, make_files, remove_paths),
+        cmocka_unit_test_setup_teardown(the_smallest_need_importance, make_files, remove_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

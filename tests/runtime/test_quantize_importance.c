@@ -2,9 +2,8 @@
  * new file says of them, refused allocations. */
 // link: wrap-alloc
 #include "kernels/cpu/cpu.h"
-#include "runtime/quantize/quantize_file.h"
 #include "tests/lib/alloc_fail.h"
-#include "tests/lib/gguf_build.h"
+#include "tests/lib/quantize_model.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,17 +15,13 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-enum { COLUMNS = 256, ROWS = 4, PATH_BYTES = 64 };
+enum { ROWS = 4 };
 
 static const char *const NAMES[] = {"blk.0.attn_q.weight", "blk.0.ffn_down.weight",
                                     "blk.1.ffn_down.weight"};
 enum { N_NAMES = 3 };
 
-struct paths {
-    char folder[32], source[PATH_BYTES], target[PATH_BYTES], importance[PATH_BYTES];
-};
-
-static void write_model(const char *path) {
+static void write_source(const char *path) {
     static float values[COLUMNS * ROWS];
     struct gguf_build b;
     for (int i = 0; i < COLUMNS * ROWS; i++) values[i] = sinf((float)(i * i % 1009));
@@ -60,24 +55,11 @@ static void write_importance(const char *path) {
 }
 
 static int make_files(void **state) {
-    static struct paths p;
-    strcpy(p.folder, "/tmp/importanceXXXXXX");
-    assert_non_null(mkdtemp(p.folder));
-    snprintf(p.source, sizeof p.source, "%s/source.gguf", p.folder);
-    snprintf(p.target, sizeof p.target, "%s/target.gguf", p.folder);
-    snprintf(p.importance, sizeof p.importance, "%s/importance", p.folder);
-    write_model(p.source);
-    write_importance(p.importance);
-    *state = &p;
-    return 0;
-}
-
-static int remove_files(void **state) {
+    if (make_paths(state)) return -1;
     const struct paths *p = *state;
-    unlink(p->source);
-    unlink(p->target);
-    unlink(p->importance);
-    return rmdir(p->folder);
+    write_source(p->source);
+    write_importance(p->importance);
+    return 0;
 }
 
 static void count_warnings(void *context, enum log_level level, const char *text) {
@@ -85,8 +67,8 @@ static void count_warnings(void *context, enum log_level level, const char *text
     *(int *)context += level == LOG_WARN;
 }
 
-static enum status quantize(const struct paths *p, const struct importance_choice *choice,
-                            int *n_warnings, struct quantize_result *result, struct err *e) {
+static enum status quantize_by(const struct paths *p, const struct importance_choice *choice,
+                               int *n_warnings, struct quantize_result *result, struct err *e) {
     const struct log log = {.level = LOG_WARN, .tell = count_warnings, .context = n_warnings};
     struct quantize_options o = {.source = p->source,
                                  .target = p->target,
@@ -148,7 +130,7 @@ static void only_chosen_entries_count(void **state) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         int n_warnings = 0;
         uint32_t n = 0;
-        assert_int_equal(quantize(p, &cases[c].choice, &n_warnings, &result, &e), OK);
+        assert_int_equal(quantize_by(p, &cases[c].choice, &n_warnings, &result, &e), OK);
         for (int i = 0; i < N_NAMES; i++) {
             const double error = error_of(p, NAMES[i]);
             n += cases[c].has[i];
@@ -170,15 +152,15 @@ static void texts_without_an_entry_are_told(void **state) {
     struct err e;
     int n_warnings = 0;
     assert_int_equal(
-        quantize(p, &(struct importance_choice){texts, 2, true}, &n_warnings, &result, &e), OK);
+        quantize_by(p, &(struct importance_choice){texts, 2, true}, &n_warnings, &result, &e), OK);
     assert_int_equal(n_warnings, 1);
     assert_int_equal(entries_told(p), 2);
     assert_int_equal(
-        quantize(p, &(struct importance_choice){texts + 1, 1, false}, &n_warnings, &result, &e),
+        quantize_by(p, &(struct importance_choice){texts + 1, 1, false}, &n_warnings, &result, &e),
         ERR_USAGE);
     assert_non_null(strstr(e.what, "--include-weights"));
     assert_int_equal(
-        quantize(p, &(struct importance_choice){texts, 3, true}, &n_warnings, &result, &e),
+        quantize_by(p, &(struct importance_choice){texts, 3, true}, &n_warnings, &result, &e),
         ERR_USAGE);
     assert_non_null(strstr(e.what, "--exclude-weights"));
     assert_int_not_equal(access(p->target, F_OK), 0);
@@ -221,11 +203,11 @@ static void refused_allocations_are_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_chosen_entries_count, make_files, remove_files),
-        cmocka_unit_test_setup_teardown(texts_without_an_entry_are_told, make_files, remove_files),
+        cmocka_unit_test_setup_teardown(only_chosen_entries_count, make_files, remove_paths),
+        cmocka_unit_test_setup_teardown(texts_without_an_entry_are_told, make_files, remove_paths),
         cmocka_unit_test_setup_teardown(sizes_of_another_model_are_refused, make_files,
-                                        remove_files),
-        cmocka_unit_test_setup_teardown(refused_allocations_are_errors, make_files, remove_files),
+                                        remove_paths),
+        cmocka_unit_test_setup_teardown(refused_allocations_are_errors, make_files, remove_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
