@@ -53,6 +53,8 @@ clean plan 0 "$TANDEM_SIM" plan -m $tiny --json -v
 clean tokenize 0 "$TANDEM" tokenize -m $tiny --stdin --json
 clean perplexity 0 "$TANDEM" perplexity -m $tiny -f "$work/in" -c 4
 clean perplexity_tasks 0 "$TANDEM" perplexity -m $tiny --hellaswag -f tests/golden/choices/hellaswag.txt
+clean imatrix 0 "$TANDEM" imatrix -m $tiny -f "$work/in" -c 4 -o "$work/sums"
+clean imatrix_short 2 "$TANDEM" imatrix -m $tiny -f "$work/in" -c 4096 -o "$work/none"
 
 checked=$(dirname "$TANDEM")/asan
 if [ -x "$checked/tandem" ] && [ -x "$checked/tandem-sim" ]; then
