@@ -300,18 +300,17 @@ static void bench_kv_store(struct bench *b, int32_t n_tokens) {
         const uint64_t n_rows = round_up((uint64_t)n_tokens, KV_PAGE);
         const uint64_t cache_bytes = dtype_bytes(type, n_rows * (uint64_t)n_cols);
         struct job job = {.b = b, .call = call_kv_store};
-        job.args.kv_store =
-            (struct kv_store_args){.k_cache = room(b, cache_bytes),
-                                   .v_cache = room(b, cache_bytes),
-                                   .k = values(b, (int64_t)n_tokens * n_cols),
-                                   .v = values(b, (int64_t)n_tokens * n_cols),
-                                   .cache_rows = numbers(b, n_tokens, 1, n_tokens),
-                                   .n_tokens = n_tokens,
-                                   .n_cols = n_cols,
-                                   .k_type = type,
-                                   .v_type = type,
-                                   .order = kv_order_of(b->table.kv_order, type, type),
-                                   .head_dim = b->options.shape->head_dim};
+        job.args.kv_store = (struct kv_store_args){.k_cache = room(b, cache_bytes),
+                                                   .v_cache = room(b, cache_bytes),
+                                                   .k = values(b, (int64_t)n_tokens * n_cols),
+                                                   .v = values(b, (int64_t)n_tokens * n_cols),
+                                                   .cache_rows = numbers(b, n_tokens, 1, n_tokens),
+                                                   .n_tokens = n_tokens,
+                                                   .n_cols = n_cols,
+                                                   .k_type = type,
+                                                   .v_type = type,
+                                                   .order = b->table.kv_order,
+                                                   .head_dim = b->options.shape->head_dim};
         measure(&job, OP_kv_store, dtype_name(type), n_tokens,
                 op_cost_kv_store(&job.args.kv_store, 0));
     }
@@ -347,7 +346,7 @@ static void bench_attention(struct bench *b, int32_t n_tokens) {
                                      .max_pages = n_pages,
                                      .k_type = type,
                                      .v_type = type,
-                                     .order = kv_order_of(b->table.kv_order, type, type),
+                                     .order = b->table.kv_order,
                                      .scale = 0.125F};
         int32_t *positions = numbers(b, n_tokens, 1, n_keys);
         for (int32_t t = 0; t < n_tokens; t++) positions[t] += n_keys - n_tokens;

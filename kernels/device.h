@@ -36,7 +36,7 @@ struct device_info {
     int32_t n_flags;      // events of event_new_flag that it has; 0: it cannot wait for the CPU
     char pci_id[16];      // "0000:01:00.0"; empty if it is no PCI device
     bool unified;         // its memory is the host's
-    enum kv_order kv_order; // in which its attention reads floats and halves fastest; every device
+    enum kv_order kv_order; // in which its attention reads a cache fastest; every device
                             // takes KV_BY_ROW
     bool pins_files;        // device_host_lend may pin memory that a file is mapped to
     double bus_gbps;        // peak of its memory, bus width times clock; 0: unknown

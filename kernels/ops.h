@@ -100,9 +100,12 @@ struct rope_args {
 // How a page of a KV cache lies in memory; it takes the same bytes either way. kv_page.h has the
 // strides. Only a CPU reads a cache by head, and only if device_info says so.
 enum kv_order {
-    KV_BY_ROW,  // [KV_PAGE, n_kv_heads, head_dim]
-    KV_BY_HEAD, // of floats and halves: values [n_kv_heads, KV_PAGE, head_dim]; keys [n_kv_heads,
-                // head_dim, KV_PAGE], so that a vector holds an element of many keys
+    KV_BY_ROW, // [KV_PAGE, n_kv_heads, head_dim]
+    // Values of floats and halves: [n_kv_heads, KV_PAGE, head_dim]; keys [n_kv_heads, head_dim,
+    // KV_PAGE], so that a vector holds an element of many keys. A head of blocks: its scales
+    // [n_blocks, KV_PAGE], then the bytes of the blocks' numbers, n of each: of keys [KV_PAGE / 32,
+    // n_blocks * n / 4, 32, 4], of values [n_blocks, KV_PAGE / 2, n, 2].
+    KV_BY_HEAD,
 };
 
 // Writes row t of k and v into row cache_rows[t] of the caches, converted to their types: F32; F16,

@@ -87,7 +87,7 @@ struct cpu_table {
 #undef OP
 #undef OP_W
     const struct matmul_kernel *matmul_kernel[WEIGHT_COUNT]; // of both matmuls; NULL: see ref.c
-    enum kv_order kv_order;             // in which attention reads floats and halves fastest
+    enum kv_order kv_order;             // in which attention reads a cache fastest
     char matmul_path[WEIGHT_COUNT][24]; // what was chosen for each weight type, for `tandem
                                         // devices`: "avx2", "ref"
 };

@@ -257,10 +257,13 @@ static void store_elements(char *at, enum dtype type, const float *x, int32_t n)
 
 static void store_row(const struct kv_view *cache, int32_t row, const float *x) {
     for (int32_t h = 0; h < cache->n_heads; h++, x += cache->head_dim) {
-        char *at = cache->base + kv_place(cache, row, h);
-        if (cache->element_bytes == 0) store_elements(at, cache->type, x, cache->head_dim);
-        for (int32_t i = 0; cache->element_bytes > 0 && i < cache->head_dim; i++)
-            store_elements(at + i * cache->element_bytes, cache->type, x + i, 1);
+        _Alignas(float) char packed[HEAD_DIM_MAX * sizeof(float)];
+        if (cache->order == KV_BY_ROW) {
+            store_elements(cache->base + kv_place(cache, row, h), cache->type, x, cache->head_dim);
+            continue;
+        }
+        store_elements(packed, cache->type, x, cache->head_dim);
+        kv_copy_row(cache, row, h, packed, true);
     }
 }
 
@@ -281,12 +284,12 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
 // Reads one head's part of a cache row as floats.
 static void load_head(const struct kv_view *cache, int64_t row, int64_t head, float *out) {
     const char *at = cache->base + kv_place(cache, row, head);
+    _Alignas(float) char packed[HEAD_DIM_MAX * sizeof(float)];
     enum weight_type stored;
     bool known = dtype_weight(cache->type, &stored);
     ASSERT(known);
-    if (cache->element_bytes == 0) dequantize_row(stored, at, out, cache->head_dim);
-    for (int32_t i = 0; cache->element_bytes > 0 && i < cache->head_dim; i++)
-        dequantize_row(stored, at + i * cache->element_bytes, out + i, 1);
+    if (cache->order == KV_BY_HEAD) kv_copy_row(cache, row, head, packed, false);
+    dequantize_row(stored, cache->order == KV_BY_HEAD ? packed : at, out, cache->head_dim);
 }
 
 // The state of an online softmax: weights so far are exp(score - max), their sum is sum, and

@@ -104,38 +104,28 @@ static enum status finish(struct pipeline *p, int device, struct err *e) {
     return err_context(e, "copying a session");
 }
 
-// Copies a row of a head, which lies in sequence, from a page by head, or to it.
-static void copy_row(const struct kv_view *page, char *at, char *row, int64_t row_bytes,
-                     bool from_page) {
-    const int64_t size = page->element_bytes > 0 ? page->row_bytes : row_bytes;
-    for (char *end = row + row_bytes; row < end; row += size, at += page->element_bytes) {
-        char *to = from_page ? row : at;
-        const char *from = from_page ? at : row;
-        if (size == sizeof(uint16_t))
-            memcpy(to, from, sizeof(uint16_t));
-        else
-            memcpy(to, from, (size_t)size);
-    }
-}
-
 // Copies the rows of a piece by head, one behind the other, from their page, or to it.
-static void copy_rows(const struct piece *piece, char *rows, bool from_page) {
+static void copy_rows(const struct piece *piece, char *rows, bool to_page) {
     const struct kv_view *page = &piece->page;
     const int64_t row_bytes = (int64_t)dtype_bytes(page->type, (uint64_t)page->head_dim);
     for (int32_t r = piece->first_row; r < piece->first_row + piece->n_rows; r++)
         for (int32_t h = 0; h < page->n_heads; h++, rows += row_bytes)
-            copy_row(page, page->base + kv_place(page, r, h), rows, row_bytes, from_page);
+            kv_copy_row(page, r, h, rows, to_page);
 }
 
 // Copies a piece of the host to one with the same rows.
 static void copy_on_host(const struct piece *to, const struct piece *from) {
     const struct kv_view *page = &from->page;
-    if (from->n_rows == 0) memcpy(to->at, from->at, from->size_bytes);
-    const int32_t n_runs = page->element_bytes > 0 ? page->head_dim : 1; // of a head
-    for (int32_t i = 0; from->n_rows > 0 && i < page->n_heads * n_runs; i++) {
-        const int64_t at =
-            kv_place(page, from->first_row, i / n_runs) + i % n_runs * page->element_bytes;
-        memcpy(to->at + at, from->at + at, (size_t)(from->n_rows * page->row_bytes));
+    if (from->n_rows == 0 || from->n_rows == KV_PAGE) {
+        memcpy(to->at, from->at, from->size_bytes);
+        return;
+    }
+    for (int32_t r = from->first_row; r < from->first_row + from->n_rows; r++) {
+        for (int32_t h = 0; h < page->n_heads; h++) {
+            char row[HEAD_DIM_MAX * sizeof(float)];
+            kv_copy_row(page, r, h, row, false);
+            kv_copy_row(&to->page, r, h, row, true);
+        }
     }
 }
 
@@ -159,7 +149,7 @@ enum status cached_copy(const struct cached *target, const struct cached *source
 
 enum status cached_read(const struct cached *c, const struct piece *piece, void *target,
                         struct err *e) {
-    if (piece->n_rows > 0) return copy_rows(piece, target, true), OK;
+    if (piece->n_rows > 0) return copy_rows(piece, target, false), OK;
     if (piece->device == DEVICE_HOST) return memcpy(target, piece->at, piece->size_bytes), OK;
     stream_copy(c->pipeline->devices[piece->device].copy_in, target, piece->at, piece->size_bytes,
                 COPY_FROM_DEVICE);
@@ -168,7 +158,7 @@ enum status cached_read(const struct cached *c, const struct piece *piece, void 
 
 enum status cached_write(const struct cached *c, const struct piece *piece, const void *source,
                          struct err *e) {
-    if (piece->n_rows > 0) return copy_rows(piece, (char *)(uintptr_t)source, false), OK;
+    if (piece->n_rows > 0) return copy_rows(piece, (char *)(uintptr_t)source, true), OK;
     if (piece->device == DEVICE_HOST) return memcpy(piece->at, source, piece->size_bytes), OK;
     stream_copy(c->pipeline->devices[piece->device].copy_in, piece->at, source, piece->size_bytes,
                 COPY_TO_DEVICE);

@@ -409,9 +409,7 @@ enum kv_order pipeline_kv_order(const struct pipeline *p, int32_t unit) {
     const struct device *device = p->devices[p->plan->place.units[unit].device].device;
     const bool moves = feed_moves_cache(&p->feed, unit),
                one = p->shape->units[unit].head_dim_v == 0;
-    const struct workload *w = &p->plan->workload;
-    if (moves || one) return KV_BY_ROW;
-    return kv_order_of(device->info.kv_order, w->kv_type_k, w->kv_type_v);
+    return moves || one ? KV_BY_ROW : device->info.kv_order;
 }
 
 // Sets the cache of the device that computes the attention itself, or the cache in the slot.

@@ -287,23 +287,22 @@ static void encode_attention(struct rig *rig, const struct job *job, int64_t i) 
     const char *cache = part_of_pool(rig, job, i);
     rig->device->ops->attention(
         rig->stream,
-        &(struct attention_args){
-            .out = rig->out,
-            .q = rig->x,
-            .k_cache = cache,
-            .v_cache = cache + job->stride_bytes / 2,
-            .pages = rig->pages,
-            .positions = rig->positions + job->n_keys - job->n_tokens,
-            .sequences = rig->sequences,
-            .n_tokens = job->n_tokens,
-            .n_heads = RIG_HEADS,
-            .n_kv_heads = RIG_KV_HEADS,
-            .head_dim = RIG_HEAD_DIM,
-            .max_pages = job->n_keys / KV_PAGE,
-            .k_type = job->kv_type,
-            .v_type = job->kv_type,
-            .order = kv_order_of(rig->device->info.kv_order, job->kv_type, job->kv_type),
-            .scale = 0.125F});
+        &(struct attention_args){.out = rig->out,
+                                 .q = rig->x,
+                                 .k_cache = cache,
+                                 .v_cache = cache + job->stride_bytes / 2,
+                                 .pages = rig->pages,
+                                 .positions = rig->positions + job->n_keys - job->n_tokens,
+                                 .sequences = rig->sequences,
+                                 .n_tokens = job->n_tokens,
+                                 .n_heads = RIG_HEADS,
+                                 .n_kv_heads = RIG_KV_HEADS,
+                                 .head_dim = RIG_HEAD_DIM,
+                                 .max_pages = job->n_keys / KV_PAGE,
+                                 .k_type = job->kv_type,
+                                 .v_type = job->kv_type,
+                                 .order = rig->device->info.kv_order,
+                                 .scale = 0.125F});
 }
 
 struct job rig_attention(const struct rig *rig, enum dtype kv_type, int32_t n_tokens,

@@ -56,12 +56,16 @@ static enum op_role cache_role(enum dtype type) {
 }
 
 // Marks a row of the cache at a place of the scene.
-static void mark_row(uint8_t *roles, uint64_t cache, const struct kv_view *view, int32_t row) {
-    const int32_t n_parts = view->element_bytes > 0 ? view->head_dim : 1; // of a head
-    const uint64_t part_bytes = dtype_bytes(view->type, (uint64_t)(view->head_dim / n_parts));
-    for (int32_t i = 0; i < view->n_heads * n_parts; i++) {
-        const int64_t at = kv_place(view, row, i / n_parts) + i % n_parts * view->element_bytes;
-        op_mark(roles, cache + (uint64_t)at, part_bytes, cache_role(view->type));
+static void mark_row(uint8_t *roles, uint64_t cache, struct kv_view view, int32_t row) {
+    char marks[HEAD_DIM_MAX * sizeof(float)];
+    const uint64_t bytes = dtype_bytes(view.type, (uint64_t)view.head_dim);
+    memset(marks, (int)cache_role(view.type), sizeof marks);
+    view.base = (char *)roles + cache;
+    for (int32_t h = 0; h < view.n_heads; h++) {
+        if (view.order == KV_BY_HEAD)
+            kv_copy_row(&view, row, h, marks, true);
+        else
+            op_mark(roles, cache + (uint64_t)kv_place(&view, row, h), bytes, cache_role(view.type));
     }
 }
 
@@ -73,8 +77,8 @@ static void mark_kv_store(uint8_t *roles, const void *shape) {
     for (int32_t t = s->first; t < s->first + s->n_tokens; t++) {
         const int32_t row = s->cache_rows_in_host[t];
         if (row < 0) continue;
-        mark_row(roles, s->k_cache, &k, row);
-        if (!s->keys_alone) mark_row(roles, s->v_cache, &v, row);
+        mark_row(roles, s->k_cache, k, row);
+        if (!s->keys_alone) mark_row(roles, s->v_cache, v, row);
     }
 }
 
@@ -109,7 +113,7 @@ void check_kv_store(struct op_check *c) {
         const bool blocks = has_blocks(s.k_type, s.v_type);
         s.n_cols = blocks ? BLOCK_COLS[size] : COLS[size];
         s.head_dim = blocks ? BLOCK_HEAD_DIMS[size] : HEAD_DIMS[size];
-        s.order = i % 2 ? kv_order_of(best, s.k_type, s.v_type) : KV_BY_ROW;
+        s.order = i % 2 ? best : KV_BY_ROW;
         op_describe(c, "%d tokens, %d columns, %s and %s, %s", s.n_tokens, s.n_cols,
                     dtype_name(s.k_type), dtype_name(s.v_type), ORDER_NAMES[s.order]);
         op_scene_clear(c);
@@ -289,7 +293,7 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
 
 // The order of a cache changes no bits.
 static void check_orders(struct op_check *c, enum dtype k_type, enum dtype v_type) {
-    const enum kv_order best = kv_order_of(c->rigs[0].device->info.kv_order, k_type, v_type);
+    const enum kv_order best = c->rigs[0].device->info.kv_order;
     check_attention_types(c, k_type, v_type, KV_BY_ROW);
     if (best == KV_BY_ROW) return;
     const uint64_t bits = c->bits;

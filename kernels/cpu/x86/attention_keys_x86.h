@@ -14,7 +14,16 @@
 
 #include <string.h>
 
-enum { LINE = 64 }; // bytes of a cache line
+#if WIDE
+#define V_LOAD(at) _mm512_loadu_si512(at)
+#else
+#define V_LOAD(at) _mm256_loadu_si256((const void *)(at))
+#endif
+
+enum {
+    LINE = 64,          // bytes of a cache line
+    VECTORS = ROWS / 4, // of a tile, whose sums take 24 of 32 registers, with 256 bits 12 of 16
+};
 
 // One kv head's part of the cache rows of a page.
 struct page {
@@ -22,12 +31,27 @@ struct page {
     int64_t k_stride, v_stride;           // bytes from a key to the next
     int64_t k_bytes, v_bytes;             // of a head
     int64_t k_element;                    // of turned keys, to their next element; 0: keys are rows
+                                          // or blocks
+    bool by_head;                         // the order of the cache
     const char *k_next, *v_next;          // what is prefetched while the first key is read
     int64_t k_next_stride, v_next_stride; // from that to what is prefetched at the next key
     enum kv_type k_type, v_type;
     int32_t head_dim, dim; // dim: rounded up as query_dim does
     int32_t first, last;   // keys first..last-1 of the page are seen by some query
     float softcap;
+};
+
+// Up to TILE_QUERIES queries of one kv head, and the part of a page that each sees.
+struct tile {
+    struct query *queries;
+    const float *q;        // [dim, TILE_QUERIES]
+    const int16_t *ints;   // [dim / 8, TILE_QUERIES, 8]
+    const float *q_scales; // [dim / BLOCK, TILE_QUERIES, 4]
+    float *sum_v;          // [TILE_QUERIES, dim]
+    float *scores;         // [TILE_QUERIES, KV_PAGE], then the weights
+    int n;
+    int32_t from[TILE_QUERIES], to[TILE_QUERIES]; // keys from..to-1
+    int32_t first, last;                          // keys that some query of the tile sees
 };
 
 // The block that element i belongs to; it begins with its scale.
@@ -139,6 +163,11 @@ INLINE void prefetch_soon(const char *row, int32_t i, enum dtype type) {
     _mm_prefetch(element_at(row, i, type), _MM_HINT_T0);
 }
 
+// Prefetches n bytes.
+INLINE void prefetch_bytes(const char *at, int64_t n) {
+    for (int64_t line = 0; line < n; line += LINE) _mm_prefetch(at + line, _MM_HINT_T0);
+}
+
 // ROWS keys. A register for every fourth one and one for three strides address them all.
 struct group {
     const char *quad[ROWS / 4];
@@ -243,10 +272,60 @@ INLINE void pack_columns(const struct page *p, float *out, enum dtype type) {
     }
 }
 
+// Bytes of the numbers of blocks that a page by head has before those of element i, of one key:
+// Q4_0 has elements i and i + 16 of a block in one byte.
+INLINE int32_t number_at(int32_t i, enum dtype type) {
+    return type == DTYPE_Q8_0 ? i : i / 32 * 16 + i % 16;
+}
+
+INLINE int number_shift(int32_t i, enum dtype type) {
+    return type == DTYPE_Q8_0 ? 0 : i / 16 % 2 * 4;
+}
+
+// The numbers of a page by head, which come after the scales.
+INLINE const char *numbers_of(const char *page, int32_t head_dim) {
+    return page + head_dim / BLOCK * KV_PAGE * KV_SCALE_BYTES;
+}
+
+// Four elements from i on of keys from key on, which begin with four bytes each.
+INLINE const char *quads_at(const char *numbers, int32_t head_dim, int32_t i, int32_t key,
+                            enum dtype type) {
+    const int32_t run = key / KV_RUN * (number_at(head_dim, type) / KV_QUAD);
+    return numbers + ((run + number_at(i, type) / KV_QUAD) * KV_RUN + key % KV_RUN) * KV_QUAD;
+}
+
+// Element i % 4 of each four bytes as floats, without their scales.
+INLINE vecf load_of_quads(const char *quads, int32_t i, enum dtype type) {
+    const veci q = V_LOAD(quads);
+    if (type == DTYPE_Q8_0)
+        return V(cvtepi32_ps)(
+            V(srai_epi32)(V(slli_epi32)(q, (shift_count)(24 - i % KV_QUAD * 8)), 24));
+    const veci number = V(srli_epi32)(q, (shift_count)(i % KV_QUAD * 8 + number_shift(i, type)));
+    return V(cvtepi32_ps)(V(sub_epi32)(V_SI(and)(number, V(set1_epi32)(15)), V(set1_epi32)(8)));
+}
+
+// The same of keys in blocks by head.
+INLINE void pack_quads(const struct page *p, float *out, float *scales, enum dtype type) {
+    const char *numbers = numbers_of(p->k, p->head_dim);
+    for (int32_t key = p->first / ROWS * ROWS; key < p->last; key += ROWS) {
+        for (int32_t i = 0; i < p->head_dim; i += KV_QUAD) {
+            if (i % BLOCK == 0) V(store_ps)
+            (scales + i / BLOCK * KV_PAGE + key,
+             load_halves(p->k + (i / BLOCK * KV_PAGE + key) * KV_SCALE_BYTES));
+            UNROLL for (int32_t c = i; c < i + KV_QUAD; c++) {
+                V(store_ps)
+                (out + c * KV_PAGE + key,
+                 load_of_quads(quads_at(numbers, p->head_dim, i, key, type), c, type));
+            }
+        }
+    }
+    prefetch_bytes(p->k_next, KV_PAGE * p->k_bytes);
+}
+
 // Turns the groups with keys that some query sees.
 INLINE void pack_keys(const struct page *p, float *out, float *scales, enum dtype type) {
-    if (!has_blocks(type) && p->k_element > 0) {
-        pack_columns(p, out, type);
+    if (p->by_head) {
+        has_blocks(type) ? pack_quads(p, out, scales, type) : pack_columns(p, out, type);
         return;
     }
     for (int32_t key = p->first / ROWS * ROWS; key < p->last; key += ROWS)

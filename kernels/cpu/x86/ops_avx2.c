@@ -250,20 +250,15 @@ static void store_elements(void *at, enum dtype type, const float *x, int32_t n)
     for (; i < n; i++) halves[i] = float_to_half(x[i]);
 }
 
-// Stores one head of turned keys, floats or halves.
-static void store_turned(char *at, const struct kv_view *cache, const float *x) {
-    uint16_t halves[HEAD_DIM_MAX];
-    const bool is_half = cache->type == DTYPE_F16;
-    if (is_half) store_elements(halves, DTYPE_F16, x, cache->head_dim);
-    for (int32_t i = 0; i < cache->head_dim; i++, at += cache->element_bytes)
-        is_half ? memcpy(at, &halves[i], sizeof *halves) : memcpy(at, &x[i], sizeof *x);
-}
-
 static void store_row(const struct kv_view *cache, int32_t row, const float *x) {
     for (int32_t h = 0; h < cache->n_heads; h++, x += cache->head_dim) {
-        char *at = cache->base + kv_place(cache, row, h);
-        cache->element_bytes > 0 ? store_turned(at, cache, x)
-                                 : store_elements(at, cache->type, x, cache->head_dim);
+        _Alignas(float) char packed[HEAD_DIM_MAX * sizeof(float)];
+        if (cache->order == KV_BY_ROW) {
+            store_elements(cache->base + kv_place(cache, row, h), cache->type, x, cache->head_dim);
+            continue;
+        }
+        store_elements(packed, cache->type, x, cache->head_dim);
+        kv_copy_row(cache, row, h, packed, true);
     }
 }
 
