@@ -71,6 +71,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
                      .kv_type_v = kv_auto ? DTYPE_F16 : o->kv_type_v,
                      .n_prompt = o->n_prompt,
                      .n_gen = o->n_gen,
+                     .max_logits = o->drafts ? o->draft_size_m + 1 : 0,
                      .full_windows = o->full_windows},
         .constraints = {.gpu_layers = o->gpu_layers,
                         .vram_bytes = o->vram_bytes,

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "runtime/cli/cli_sampling.h"
 #include "runtime/cli/cli_signal.h"
 #include "runtime/generate/reply_grammar.h"
@@ -37,7 +38,8 @@ static enum status open_engine(struct cli_generator *g, const struct cli_texts *
     options.new_tokens = texts->prompt && most > 0 ? most : 0;
     if (texts->all_logits) {
         if (!options.workload.n_ubatch) options.workload.n_ubatch = ALL_LOGITS_UBATCH;
-        options.workload.max_logits = options.workload.n_ubatch;
+        options.workload.max_logits =
+            max_i32(options.workload.max_logits, options.workload.n_ubatch);
     }
     const uint64_t start = clock_ns();
     const enum status status = engine_open(&g->engine, &options, e);
@@ -119,6 +121,7 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
         .grammar = grammar,
         .grammar_root = g->style ? REPLY_ROOT : NULL,
         .style = g->style,
+        .draft = {.size_n = o->drafts ? o->draft_size_n : 0, .size_m = o->draft_size_m},
     };
     options.sampler.biases = o->biases;
     options.sampler.n_biases = o->n_biases;
@@ -139,6 +142,17 @@ static enum status take_sampling(struct cli_generator *g, struct err *e) {
         fprintf(stderr, "tandem: the model's file asks for %s. Options that are given count more\n",
                 told);
     return OK;
+}
+
+// A plan file says how many rows of logits there is memory for.
+static enum status check_drafts(const struct cli_generator *g, struct err *e) {
+    const struct cli_options *o = &g->cli->options;
+    const int32_t rows = engine_workload(g->engine)->max_logits;
+    if (!o->drafts || !o->plan_path || rows > o->draft_size_m) return OK;
+    err_set(e, ERR_USAGE, "--spec-type: rows of logits in the plan %s", o->plan_path);
+    err_expected(e, "%d", o->draft_size_m + 1);
+    err_actual(e, "%d", rows);
+    return err_fix(e, "make the plan with the same --spec-type and --spec-ngram-simple-size-m");
 }
 
 static enum status buffer_output(struct cli_generator *g, struct err *e) {
@@ -206,8 +220,8 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
     uint64_t load_ns = 0;
     *g = (struct cli_generator){.cli = cli, .style = texts->style};
     signal_watch();
-    if (check_texts(g, e) || open_engine(g, texts, &load_ns, e) || take_sampling(g, e) ||
-        set_generator(g, true, e) || buffer_output(g, e))
+    if (check_texts(g, e) || open_engine(g, texts, &load_ns, e) || check_drafts(g, e) ||
+        take_sampling(g, e) || set_generator(g, true, e) || buffer_output(g, e))
         goto fail;
     g->generator.timings.load_ns = load_ns;
     heap_watch_init(&g->heap);
@@ -292,7 +306,10 @@ enum status cli_generate_write(struct cli_generator *g, int32_t limit, bool sile
     const struct text_sink sink = {silent ? take_text : print_text, g};
     g->text_bytes = 0;
     g->n_calls = 0;
+    // A bar would erase the line of the text.
+    g->cli->bar.hidden = true;
     const enum status status = generate_write(&g->generator, limit, &sink, reason, e);
+    g->cli->bar.hidden = false;
     if (g->n_calls >= 2) {
         const struct heap_mark end = heap_now(g);
         g->grown.thread_bytes += end.thread_bytes - g->start.thread_bytes;
@@ -313,6 +330,7 @@ void cli_generate_report(const struct cli_generator *g) {
     struct memory_use use;
     if (g->cli->options.quiet) return;
     report_print_speeds(&g->generator.timings, machine, stderr);
+    report_print_drafts(&g->generator.timings, stderr);
     report_print_disk(&g->generator.timings, plan, stderr);
     if (!g->cli->options.verbose) return;
     report_memory_use(&use, g->engine);

@@ -11,6 +11,7 @@
 #include "planner/planner.h"
 #include "runtime/cli/llama_options.h"
 #include "runtime/options.h"
+#include "runtime/generate/draft.h"
 #include "runtime/generate/sampler.h"
 
 #include <stdbool.h>
@@ -138,6 +139,10 @@ struct cli_options {
     bool hellaswag, winogrande, multiple_choice;
     int32_t n_tasks; // of these; 0: all; -1: not given
 
+    bool drafts;          // text is guessed from what stands before it
+    int32_t draft_size_n; // last tokens that must have stood before
+    int32_t draft_size_m; // tokens of a draft
+
     struct bench_options bench;
 
     const char *log_path; // gets what is meant for standard error; NULL: not given
@@ -162,6 +167,7 @@ enum option_kind {
     OPTION_FEED,      // enum feed; auto is FEED_NONE
     OPTION_REASONING, // enum reasoning
     OPTION_THINKING,  // enum thinking
+    OPTION_DRAFTS,    // bool: none or ngram-simple
     OPTION_ISA,       // enum cpu_isa
     OPTION_SAMPLERS,  // struct sampler_order, by names
     OPTION_LETTERS,   // struct sampler_order, by letters

@@ -726,6 +726,8 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
         .n_tasks = -1,
         .n_ctx = -1, // not given
         .n_batch = 2048,
+        .draft_size_n = DRAFT_SIZE_N,
+        .draft_size_m = DRAFT_SIZE_M,
         .kv_type_k = DTYPE_F16,
         .kv_type_v = DTYPE_F16,
         .gpu_layers = GPU_LAYERS_AUTO,

@@ -186,6 +186,20 @@ static enum status set_thinking(const char *name, const char *text, enum thinkin
     return cli_value_bad(e, name, "on, off or auto", text);
 }
 
+static enum status set_drafts(const char *name, const char *text, bool *out, struct err *e) {
+    static const char *const later[] = {"draft-simple",  "draft-eagle3", "draft-mtp",
+                                        "draft-dflash",  "draft-dspark", "ngram-map-k",
+                                        "ngram-map-k4v", "ngram-mod",    "ngram-cache"};
+    if (strcmp(text, "none") == 0) return *out = false, OK;
+    if (strcmp(text, "ngram-simple") == 0) return *out = true, OK;
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (strcmp(text, later[i]) == 0) {
+            err_set(e, ERR_USAGE, "%s %s: %s is not in tandem yet", source_of(name), name, text);
+            return err_fix(e, "take ngram-simple or none");
+        }
+    return cli_value_bad(e, name, "none or ngram-simple", text);
+}
+
 static enum status add_text(const char *name, const char *text, struct text_list *out,
                             struct err *e) {
     if (out->n == TEXT_LIST)
@@ -234,6 +248,7 @@ enum status cli_value_set(struct cli_options *o, const struct option_spec *spec,
     case OPTION_FEED: return set_feed(name, text, target, e);
     case OPTION_REASONING: return set_reasoning(name, text, target, e);
     case OPTION_THINKING: return set_thinking(name, text, target, e);
+    case OPTION_DRAFTS: return set_drafts(name, text, target, e);
     case OPTION_ISA:
         if (cpu_isa_parse(text, target)) return OK;
         return cli_value_bad(e, name, CPU_ISA_NAMES, text);

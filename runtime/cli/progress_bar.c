@@ -24,7 +24,7 @@ static int count_cells(const struct progress_bar *bar) {
 }
 
 void progress_bar_show(struct progress_bar *bar, const char *what, uint64_t done, uint64_t total) {
-    if (!bar->out || total == 0) return;
+    if (!bar->out || bar->hidden || total == 0) return;
     if (done >= total) {
         if (bar->drawn && strcmp(bar->drawn, what) == 0) progress_bar_clear(bar);
         return;

@@ -16,6 +16,7 @@ struct progress_bar {
     FILE *out;         // NULL: nothing is drawn
     const char *drawn; // what stands on the line, or NULL
     uint64_t last_ns;  // when
+    bool hidden;       // nothing is drawn at present; set by the owner
 };
 
 // Draws on out if it is a terminal and wanted is set.

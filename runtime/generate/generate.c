@@ -16,14 +16,23 @@ const char *stop_reason_name(enum stop_reason reason) {
 
 // ---- Opening and closing ------------------------------------------------------------------------
 
+// A draft is computed in one micro-batch, with logits for each token of it.
+static int32_t longest_draft(const struct generator *g) {
+    const struct workload *w = engine_workload(g->engine);
+    const int32_t most = min_i32(w->max_logits, min_i32(w->n_ubatch, w->n_ctx)) - 1;
+    return g->draft.size_n > 0 || g->draft.find ? min_i32(g->draft.size_m, most) : 0;
+}
+
 static enum status make_buffers(struct generator *g, int32_t n_batch, struct err *e) {
     g->n_batch = n_batch > 0 && n_batch < g->n_ctx ? n_batch : g->n_ctx;
     // One token gives at most the bytes that the stream holds back, and one piece.
     g->piece_bytes = sizeof(struct token_stream) + tokenizer_longest(g->tokenizer) + 16;
-    g->items = mem_alloc((size_t)g->n_batch, sizeof *g->items);
+    g->n_most = longest_draft(g);
+    g->items = mem_alloc((size_t)max_i32(g->n_batch, g->n_most + 1), sizeof *g->items);
+    g->drafted = mem_alloc((size_t)g->n_most + 1, sizeof *g->drafted);
     g->tokens = mem_alloc((size_t)g->n_ctx + 1, sizeof *g->tokens);
     g->piece = mem_alloc(g->piece_bytes, 1);
-    if (g->items && g->tokens && g->piece) return OK;
+    if (g->items && g->drafted && g->tokens && g->piece) return OK;
     return err_memory(e, (size_t)g->n_ctx * sizeof *g->tokens, "the text to come");
 }
 
@@ -116,7 +125,7 @@ enum status generate_set_options(struct generator *g, const struct generate_opti
 
 enum status generate_open(struct generator *g, struct engine *engine,
                           const struct generate_options *options, struct err *e) {
-    *g = (struct generator){.engine = engine, .pending = -1};
+    *g = (struct generator){.engine = engine, .pending = -1, .draft = options->draft};
     g->tokenizer = engine_tokenizer(engine);
     g->n_ctx = engine_workload(engine)->n_ctx;
     if (session_new(&g->session, engine, e) || make_buffers(g, options->n_batch, e) ||
@@ -144,6 +153,7 @@ void generate_close(struct generator *g) {
     session_free(g->session);
     close_options(g);
     mem_free(g->items);
+    mem_free(g->drafted);
     mem_free(g->tokens);
     mem_free(g->piece);
     *g = (struct generator){0};
@@ -164,8 +174,13 @@ void generate_forget(struct generator *g) {
 
 // ---- The prompt ---------------------------------------------------------------------------------
 
+// Tokens of the session that are in the text.
+static int32_t text_length(const struct generator *g) {
+    return session_length(g->session) - g->n_ahead;
+}
+
 int32_t generate_room(const struct generator *g) {
-    const int32_t room = g->n_ctx - session_length(g->session) - (g->pending >= 0);
+    const int32_t room = g->n_ctx - text_length(g) - (g->pending >= 0);
     return room > 0 ? room : 0;
 }
 
@@ -241,9 +256,7 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
     return OK;
 }
 
-int32_t generate_held(const struct generator *g) {
-    return session_length(g->session) + (g->pending >= 0);
-}
+int32_t generate_held(const struct generator *g) { return text_length(g) + (g->pending >= 0); }
 
 int32_t generate_keep_same(struct generator *g, const int32_t *ids, int32_t n) {
     const int32_t length = session_length(g->session), most = min_i32(n - 1, generate_held(g));
@@ -275,7 +288,7 @@ static bool stops_here(const struct generator *g, int32_t limit, bool wanted,
         *reason = STOP_WORD;
     else if (limit >= 0 && g->n_tokens >= limit)
         *reason = STOP_LIMIT;
-    else if (session_length(g->session) >= g->n_ctx)
+    else if (text_length(g) >= g->n_ctx)
         *reason = STOP_CONTEXT;
     else if (!wanted)
         *reason = STOP_CANCEL;
@@ -303,9 +316,66 @@ static enum status draw_token(struct generator *g, int32_t row, int32_t *token, 
     return err_set(e, ERR_LIMIT, "no token of the model continues the text as the grammar says");
 }
 
-static enum status decode(struct generator *g, int32_t limit, const struct text_sink *sink,
-                          enum stop_reason *reason, struct err *e) {
-    for (int32_t row = g->prompt_row, token;; row = 0) {
+// Takes what is not in the text back from the session.
+static void drop_draft(struct generator *g) {
+    if (g->n_ahead > 0) session_truncate(g->session, text_length(g));
+    g->n_ahead = 0;
+}
+
+// Guesses what comes behind the pending token, as far as limit and the context have room for it and
+// it is in the vocabulary. Returns the number of tokens.
+static int32_t make_draft(struct generator *g, int32_t limit) {
+    const struct draft_text text = {session_tokens(g->session), session_length(g->session),
+                                    g->pending};
+    const int32_t n_vocab = engine_n_vocab(g->engine);
+    int32_t most = min_i32(g->n_most, g->n_ctx - text.n - 1), n = 0;
+    if (limit >= 0) most = min_i32(most, limit - g->n_tokens - 1);
+    if (!g->draft.always) most = draft_pace_length(&g->pace, most);
+    if (most <= 0) return 0;
+    const int32_t found = g->draft.find ? g->draft.find(g->draft.context, &text, most, g->drafted)
+                                        : draft_find(&text, g->draft.size_n, most, g->drafted);
+    while (n < found && g->drafted[n] >= 0 && g->drafted[n] < n_vocab) n++;
+    return n;
+}
+
+// Computes the pending token, and a draft behind it with logits for each of its tokens.
+static enum status compute(struct generator *g, int32_t limit, struct err *e) {
+    const int32_t n = g->n_most > 0 ? make_draft(g, limit) : 0;
+    const uint64_t start = clock_ns();
+    g->items[0] = (struct batch_item){g->session, g->pending, true};
+    for (int32_t i = 0; i < n; i++)
+        g->items[1 + i] = (struct batch_item){g->session, g->drafted[i], true};
+    if (engine_eval(g->engine, g->items, 1 + n, e)) return e->status;
+    g->draft_ns = (double)(clock_ns() - start);
+    g->n_draft = g->n_ahead = n;
+    g->pending = -1;
+    g->timings.drafted += n;
+    g->timings.draft_passes += n > 0;
+    g->timings.decode_steps++;
+    return OK;
+}
+
+// Brings the pending token into the session: it is there if it was guessed, and else it is
+// computed. *row is the row of the logits that follow it.
+static enum status follow(struct generator *g, int32_t limit, int32_t *row, struct err *e) {
+    if (g->n_ahead > 0 && session_tokens(g->session)[text_length(g)] == g->pending) {
+        g->n_ahead--;
+        g->pending = -1;
+        g->timings.accepted++;
+        g->timings.decode_steps++;
+        ++*row;
+        return OK;
+    }
+    if (g->draft_ns > 0)
+        draft_pace_note(&g->pace, g->n_draft, g->n_draft - g->n_ahead, g->draft_ns);
+    drop_draft(g);
+    *row = 0;
+    return compute(g, limit, e);
+}
+
+static enum status draw_text(struct generator *g, int32_t limit, const struct text_sink *sink,
+                             enum stop_reason *reason, struct err *e) {
+    for (int32_t row = g->prompt_row, token;;) {
         if (draw_token(g, row, &token, e)) return e->status;
         *reason = STOP_END;
         if (token < 0) return OK;
@@ -317,11 +387,19 @@ static enum status decode(struct generator *g, int32_t limit, const struct text_
         const size_t length = token_stream_push(&g->stream, token, g->piece, g->piece_bytes);
         stop_filter_push(&g->filter, g->piece, length);
         if (stops_here(g, limit, hand_over(g, sink), reason)) return OK;
-        const struct batch_item item = {g->session, token, true};
-        if (engine_eval(g->engine, &item, 1, e)) return e->status;
-        g->pending = -1;
-        g->timings.decode_steps++;
+        if (follow(g, limit, &row, e)) return e->status;
     }
+}
+
+static enum status decode(struct generator *g, int32_t limit, const struct text_sink *sink,
+                          enum stop_reason *reason, struct err *e) {
+    enum status status = draw_text(g, limit, sink, reason, e);
+    drop_draft(g);
+    g->n_draft = 0;
+    g->draft_ns = 0;
+    if (status != ERR_CANCELLED) return status;
+    *reason = STOP_CANCEL;
+    return OK;
 }
 
 // Hands over the held text: the generation is at its end.
@@ -364,7 +442,7 @@ enum status generate_write(struct generator *g, int32_t limit, const struct text
     g->n_tokens = 0;
     *reason = STOP_LIMIT;
     if (limit == 0) return OK;
-    const int64_t steps_before = g->timings.decode_steps;
+    const struct timings before = g->timings;
     const struct disk_reads read = disk_reads();
     const uint64_t start = clock_ns();
     if (!g->open && begin_text(g, e)) return e->status;
@@ -374,6 +452,6 @@ enum status generate_write(struct generator *g, int32_t limit, const struct text
     g->timings.decode_ns += clock_ns() - start;
     add_disk_reads(&g->timings, &read);
     timings_predict_decode(&g->timings, engine_plan(g->engine), engine_shape(g->engine),
-                           session_length(g->session), g->timings.decode_steps - steps_before);
+                           session_length(g->session), &before);
     return status;
 }

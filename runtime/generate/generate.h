@@ -12,6 +12,7 @@
 
 #include "runtime/engine/engine.h"
 #include "runtime/generate/constraint.h"
+#include "runtime/generate/draft.h"
 #include "runtime/generate/sampler.h"
 #include "runtime/generate/stop_filter.h"
 #include "runtime/generate/timings.h"
@@ -43,6 +44,10 @@ struct generate_options {
     const char *grammar_root; // the rule of a whole text; NULL: "root"
     const struct chat_style *style; // with a grammar, no text ends in a thought of this style;
                                     // NULL: none has thoughts. It is copied
+    // Guesses tokens, which come faster where they are right; no longer than the engine has rows of
+    // logits for, less one. Where passes of one and of several tokens round alike
+    // (engine_rounds_by_batch), the text is the same as without drafts.
+    struct draft_options draft;
 };
 
 // Takes the text as it is drawn. Called once for every token, with whole UTF-8 characters or, as
@@ -79,6 +84,13 @@ struct generator {
     int32_t n_put;
     int32_t pending; // drawn, but not in the session yet: the next prompt begins with it; -1: none
     int32_t prompt_row; // the first token after a prompt is drawn from this row of logits
+    struct draft_options draft;
+    struct draft_pace pace;
+    int32_t *drafted; // [n_most]: the tokens of the last draft
+    int32_t n_most;   // of a draft; 0: there are none
+    int32_t n_ahead;  // last tokens of the session that are not in the text, or only pending
+    int32_t n_draft;  // tokens of the last pass beside its first
+    double draft_ns;  // that this pass took
     struct token_stream stream;
     struct stop_filter filter;
     int32_t *stop_tokens; // [n_stop_tokens]
@@ -101,8 +113,9 @@ void generate_close(struct generator *g); // accepts a zeroed one; leaves it zer
 enum status generate_fork(struct generator *g, const struct generator *source,
                           const struct generate_options *options, struct err *e);
 
-// Takes other options for the texts to come; n_batch stays. The penalties know what is held. Errors
-// as generate_open's; after one, only generate_set_options and generate_close may follow.
+// Takes other options for the texts to come; n_batch and draft stay. The penalties know what is
+// held. Errors as generate_open's; after one, only generate_set_options and generate_close may
+// follow.
 enum status generate_set_options(struct generator *g, const struct generate_options *options,
                                  struct err *e);
 
@@ -132,7 +145,8 @@ void generate_begin(struct generator *g, const char *opening, bool shifts);
 
 // Draws at most limit tokens (below 0: no limit) and hands their text to sink. Called after
 // generate_read. All drawn tokens stay in the session, also those of a stop text, and also after a
-// failure.
+// failure; none that was only guessed does. A progress call of the engine that wants no more ends
+// the text as the sink does.
 enum status generate_write(struct generator *g, int32_t limit, const struct text_sink *sink,
                            enum stop_reason *reason, struct err *e);
 

@@ -2,6 +2,7 @@
 #include "runtime/generate/timings.h"
 
 #include "base/err.h"
+#include "base/number.h"
 
 double timings_ms(uint64_t ns) { return (double)ns / 1e6; }
 
@@ -11,6 +12,11 @@ double timings_rate(int64_t count, uint64_t ns) {
 
 double timings_each_ms(int64_t count, uint64_t ns) {
     return count ? timings_ms(ns) / (double)count : 0;
+}
+
+double timings_per_pass(const struct timings *t) {
+    const int64_t passes = t->decode_steps - t->accepted;
+    return passes > 0 ? (double)t->decode_steps / (double)passes : 0;
 }
 
 double timings_deviation(double predicted, double measured) {
@@ -39,10 +45,23 @@ void timings_predict_prompt(struct timings *t, const struct plan *plan, const st
     }
 }
 
+static void predict_drafts(struct timings *t, const struct plan *plan, const struct shape *shape,
+                           int32_t length, const struct timings *before) {
+    const int64_t passes = t->draft_passes - before->draft_passes;
+    if (passes == 0) return;
+    const int32_t n = 1 + (int32_t)((t->drafted - before->drafted + passes / 2) / passes);
+    const struct pass pass = {n, n, max_i32(length - n, 0)};
+    t->predicted_decode_us += simulate(plan, shape, &pass).total_us * (double)passes;
+}
+
 void timings_predict_decode(struct timings *t, const struct plan *plan, const struct shape *shape,
-                            int32_t length, int64_t steps) {
+                            int32_t length, const struct timings *before) {
+    const int64_t steps = t->decode_steps - before->decode_steps,
+                  passes = steps - (t->accepted - before->accepted) -
+                           (t->draft_passes - before->draft_passes);
     ASSERT(steps <= length);
-    if (steps == 0) return;
+    predict_drafts(t, plan, shape, length, before);
+    if (passes == 0) return;
     const struct pass pass = {1, 1, length - (int32_t)(steps + 1) / 2};
-    t->predicted_decode_us += simulate(plan, shape, &pass).total_us * (double)steps;
+    t->predicted_decode_us += simulate(plan, shape, &pass).total_us * (double)passes;
 }

@@ -14,19 +14,24 @@ struct timings {
     uint64_t load_ns; // set by whoever opens the engine
     int64_t prompt_tokens;
     uint64_t prompt_ns;
-    int64_t new_tokens;   // drawn, with the end token
-    int64_t decode_steps; // passes of one token; the first token drawn after a prompt needs none,
-                          // since the prompt's last pass gives its logits
+    int64_t new_tokens; // drawn, with the end token
+    int64_t
+        decode_steps; // tokens that passes were needed for, or drafts gave; the first token drawn
+                      // after a prompt needs none, since the prompt's last pass gives its logits
     uint64_t decode_ns;
-    int64_t prompt_passes; // micro-batches of the prompts
-    uint64_t disk_bytes;   // that the process read meanwhile,
-    uint64_t disk_faults;  // and its major faults: see disk_reads
+    int64_t drafted, accepted; // tokens that were guessed, and those of them that were drawn
+    int64_t draft_passes;      // passes with guessed tokens
+    int64_t prompt_passes;     // micro-batches of the prompts
+    uint64_t disk_bytes;       // that the process read meanwhile,
+    uint64_t disk_faults;      // and its major faults: see disk_reads
     // The plan's predictions for these very passes, 0 without rates.
     double predicted_prompt_us, predicted_decode_us;
 };
 
 double timings_ms(uint64_t ns);
-double timings_rate(int64_t count, uint64_t ns);    // count per second; 0 without time
+double timings_rate(int64_t count, uint64_t ns); // count per second; 0 without time
+// Tokens that each pass of one token, or of a draft, has given; 0 without a pass.
+double timings_per_pass(const struct timings *t);
 double timings_each_ms(int64_t count, uint64_t ns); // milliseconds of each; 0 without a count
 // The error of a prediction as a share of the measured time: above 0 if the prediction is slower.
 double timings_deviation(double predicted, double measured);
@@ -37,9 +42,10 @@ double timings_deviation(double predicted, double measured);
 void timings_predict_prompt(struct timings *t, const struct plan *plan, const struct shape *shape,
                             int32_t past, int32_t count, int32_t n_logits);
 
-// Adds the predicted time of the last passes of one token, steps of them, which have led to a
-// session of length tokens. The pass in their middle stands for each.
+// Adds the predicted time of the passes since before, which have led to a session of length tokens.
+// The one in the middle stands for each of one token, and one at the end, with a draft of mean
+// length, for each with a draft.
 void timings_predict_decode(struct timings *t, const struct plan *plan, const struct shape *shape,
-                            int32_t length, int64_t steps);
+                            int32_t length, const struct timings *before);
 
 #endif

@@ -35,6 +35,15 @@ void report_print_speeds(const struct timings *t, const struct machine *machine,
                 rate_of(t->decode_steps, t->predicted_decode_us), machine, out);
 }
 
+void report_print_drafts(const struct timings *t, FILE *out) {
+    if (t->drafted == 0) return;
+    fprintf(out,
+            "tandem: drafts     %6" PRId64 " tokens, %" PRId64
+            " of them right (%.1f %%), %.2f tokens per pass\n",
+            t->drafted, t->accepted, 100 * (double)t->accepted / (double)t->drafted,
+            timings_per_pass(t));
+}
+
 void report_print_disk(const struct timings *t, const struct plan *plan, FILE *out) {
     const uint64_t own_pages = 16 << 20; // of the program and its libraries, at most
     const bool planned = paging_cold_bytes(plan) > 0;

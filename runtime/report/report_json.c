@@ -27,19 +27,32 @@ json_t *report_json_text(const char *bytes, size_t length) {
     return value;
 }
 
+// Adds what llama-server says of drafts too, where there were any.
+static json_t *with_drafts(json_t *timings, const struct timings *t) {
+    if (!timings || t->drafted == 0) return timings;
+    json_t *drafts =
+        json_pack("{s:I, s:I, s:f}", "draft_n", (json_int_t)t->drafted, "draft_n_accepted",
+                  (json_int_t)t->accepted, "tokens_per_pass", timings_per_pass(t));
+    json_object_update(timings, drafts);
+    json_decref(drafts);
+    return timings;
+}
+
 json_t *report_json_timings(const struct timings *t) {
-    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:I, s:I, s:I}", //
-                     "prompt_n", (json_int_t)t->prompt_tokens,                  //
-                     "prompt_ms", timings_ms(t->prompt_ns),                     //
-                     "prompt_per_token_ms", timings_each_ms(t->prompt_tokens, t->prompt_ns),
-                     "prompt_per_second", timings_rate(t->prompt_tokens, t->prompt_ns), //
-                     "predicted_n", (json_int_t)t->new_tokens,                          //
-                     "predicted_ms", timings_ms(t->decode_ns),                          //
-                     "predicted_per_token_ms", timings_each_ms(t->decode_steps, t->decode_ns),
-                     "predicted_per_second", timings_rate(t->decode_steps, t->decode_ns), //
-                     "decode_steps", (json_int_t)t->decode_steps,                         //
-                     "disk_bytes", (json_int_t)t->disk_bytes,                             //
-                     "major_faults", (json_int_t)t->disk_faults);
+    json_t *timings =
+        json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:I, s:I, s:I}", //
+                  "prompt_n", (json_int_t)t->prompt_tokens,                  //
+                  "prompt_ms", timings_ms(t->prompt_ns),                     //
+                  "prompt_per_token_ms", timings_each_ms(t->prompt_tokens, t->prompt_ns),
+                  "prompt_per_second", timings_rate(t->prompt_tokens, t->prompt_ns), //
+                  "predicted_n", (json_int_t)t->new_tokens,                          //
+                  "predicted_ms", timings_ms(t->decode_ns),                          //
+                  "predicted_per_token_ms", timings_each_ms(t->decode_steps, t->decode_ns),
+                  "predicted_per_second", timings_rate(t->decode_steps, t->decode_ns), //
+                  "decode_steps", (json_int_t)t->decode_steps,                         //
+                  "disk_bytes", (json_int_t)t->disk_bytes,                             //
+                  "major_faults", (json_int_t)t->disk_faults);
+    return with_drafts(timings, t);
 }
 
 json_t *report_json_memory(const struct memory_use *use) {

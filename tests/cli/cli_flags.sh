@@ -31,7 +31,7 @@ spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --p
 --context-shift --no-context-shift -np=1 --parallel=1 -cb --swa-full --check-tensors -sp --special
 -hf=a/b --hf-repo=a/b -hff=x --hf-file=x -hft=x --hf-token=x -mu=a/b --model-url=a/b -dr=x --lora=x
 --lora-scaled=x --control-vector=x --mmproj=x -mm=x --image=x --audio=x -md=x --model-draft=x
--ngld=9 --gpu-layers-draft=9 --draft=4 --draft-max=4 --draft-min=1 --draft-p-min=0.5 --spec-type=x
+-ngld=9 --gpu-layers-draft=9 --draft=4 --draft-max=4 --draft-min=1 --draft-p-min=0.5 --spec-type=ngram-simple
 --rope-scaling=yarn --rope-scale=2 --rope-freq-base=1 --rope-freq-scale=1 --yarn-orig-ctx=1
 --yarn-ext-factor=1 --yarn-attn-factor=1 --yarn-beta-slow=1 --yarn-beta-fast=1 -gan=2 -gaw=512
 --override-kv=a=int:1 --grammar=x --grammar-file=x -j={} --json-schema={} -jf=x
@@ -51,6 +51,10 @@ spellings='-m=x --model=x -p=x --prompt=x -f=/dev/null --file=/dev/null -n=4 --p
 --override-tensor-draft=x --spec-draft-override-tensor=x -cmoed --cpu-moe-draft
 --spec-draft-cpu-moe -ncmoed=1 --n-cpu-moe-draft=1 --spec-draft-n-cpu-moe=1 --draft-p-split=1
 --spec-draft-p-split=1 --spec-draft-p-min=1 --spec-draft-n-max=3 --spec-draft-n-min=3
+--spec-ngram-simple-size-n=3 --spec-ngram-simple-size-m=8 --spec-ngram-simple-min-hits=1
+--spec-ngram-map-k-size-n=3 --spec-ngram-map-k-size-m=8 --spec-ngram-map-k-min-hits=1
+--spec-ngram-map-k4v-size-n=3 --spec-ngram-map-k4v-size-m=8 --spec-ngram-map-k4v-min-hits=1
+--spec-ngram-mod-n-min=1 --spec-ngram-mod-n-max=8 --spec-ngram-mod-n-match=8
 --spec-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default
 --vision-gemma-12b-default'
 for command in run chat; do

@@ -80,6 +80,7 @@ static const char *good_value(const struct option_spec *spec) {
     case OPTION_FEED: return "staged";
     case OPTION_REASONING: return "hide";
     case OPTION_THINKING: return "on";
+    case OPTION_DRAFTS: return "ngram-simple";
     case OPTION_ISA: return "ref";
     case OPTION_SAMPLERS: return "dry;temperature";
     case OPTION_LETTERS: return "dt";
@@ -89,6 +90,26 @@ static const char *good_value(const struct option_spec *spec) {
 }
 static const char *bad_value(enum option_kind kind) {
     return kind == OPTION_TEXT || kind == OPTION_LIST ? NULL : kind == OPTION_REAL ? "1x" : "1.5x";
+}
+
+static void drafts_have_the_names_of_llama_cli(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(RUN("-c", "64"), OK);
+    assert_true(!o.drafts && o.draft_size_n == 12 && o.draft_size_m == 48);
+    assert_int_equal(RUN("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "3",
+                         "--spec-ngram-simple-size-m", "1024"),
+                     OK);
+    assert_true(o.drafts && o.draft_size_n == 3 && o.draft_size_m == 1024);
+    assert_int_equal(RUN("--spec-type", "ngram-simple", "--spec-type", "none"), OK);
+    assert_false(o.drafts);
+    assert_int_equal(RUN("--spec-ngram-simple-size-m", "0"), ERR_USAGE);
+    assert_int_equal(RUN("--spec-type", "ngram-mod"), ERR_USAGE);
+    assert_says(&e, "option --spec-type: ngram-mod is not in tandem yet. Fix: take ngram-simple or "
+                    "none");
+    assert_int_equal(RUN("--spec-type", "ngram"), ERR_USAGE);
+    assert_says(&e, "option --spec-type: expected none or ngram-simple, got 'ngram'");
 }
 
 static void sampling_is_read_as_llama_cli_does(void **state) {
@@ -856,6 +877,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_the_known_ones),
         cmocka_unit_test(every_name_of_every_option_is_parsed),
+        cmocka_unit_test(drafts_have_the_names_of_llama_cli),
         cmocka_unit_test(sampling_is_read_as_llama_cli_does),
         cmocka_unit_test(settings_change_by_their_names),
         cmocka_unit_test(options_of_llama_cpp_have_names),

@@ -247,6 +247,26 @@ static void json_has_the_names_of_the_llama_server(void **state) {
                 "\"decode_steps\":0,\"disk_bytes\":0,\"major_faults\":0}");
 }
 
+// 8 tokens in 7 steps, of which 3 were drafts that came true: 4 passes.
+static void drafts_have_a_line_and_fields(void **state) {
+    (void)state;
+    struct printed s;
+    struct timings t = run;
+    report_print_drafts(&t, begin(&s)->out);
+    assert_text(&s, "");
+    t.drafted = 5;
+    t.accepted = 3;
+    report_print_drafts(&t, begin(&s)->out);
+    assert_text(&s, "tandem: drafts          5 tokens, 3 of them right (60.0 %), 1.75 tokens per "
+                    "pass\n");
+    assert_json(report_json_timings(&t),
+                "{\"prompt_n\":50,\"prompt_ms\":400.0,\"prompt_per_token_ms\":8.0,"
+                "\"prompt_per_second\":125.0,\"predicted_n\":8,\"predicted_ms\":140.0,"
+                "\"predicted_per_token_ms\":20.0,\"predicted_per_second\":50.0,"
+                "\"decode_steps\":7,\"disk_bytes\":0,\"major_faults\":0,\"draft_n\":5,"
+                "\"draft_n_accepted\":3,\"tokens_per_pass\":1.75}");
+}
+
 static void json_predictions_have_a_sign(void **state) {
     (void)state;
     struct machine m = machine_of(RATES_NEAREST);
@@ -284,6 +304,7 @@ int main(void) {
         cmocka_unit_test(a_plan_is_one_line),
         cmocka_unit_test(bytes_of_a_file_do_not_steer_a_terminal),
         cmocka_unit_test(json_has_the_names_of_the_llama_server),
+        cmocka_unit_test(drafts_have_a_line_and_fields),
         cmocka_unit_test(json_predictions_have_a_sign),
         cmocka_unit_test(json_memory_is_bytes),
     };
