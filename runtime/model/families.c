@@ -50,6 +50,7 @@ static const struct family FAMILIES[] = {
      .key_order = KEYS_GROUPED,
      .needs = {HEAD_NORMS}},
     {.architecture = "deepseek2", .expert_gate = GATE_SOFTMAX, .attends_latent = true},
+    {.architecture = "mistral4", .expert_gate = GATE_SOFTMAX, .attends_latent = true},
     {.architecture = "deepseek", .expert_gate = GATE_SOFTMAX},
     {.architecture = "qwen2vl", .rope_neox = true},
     {.architecture = "qwen3vl", .rope_neox = true, .needs = {HEAD_NORMS}},

@@ -1311,6 +1311,27 @@ MODELS = {
             "xielu.eps": [-1e-6, -0.01],
         }
     },
+    # Scores have YaRN's scale, and from position 8 on another temperature; experts in all layers.
+    "mistral4": SMALL
+    | {"architecture": "mistral4", "heads": 4, "kv": 1, "tied": False, "ff": 32}
+    | {"latent": {"rank": 32, "query_rank": 32, "key": 24, "value": 16, "rot": 8}}
+    | {"experts": 8, "used": 2, "shared": 32, "shared_gate": False, "router_std": 0.5}
+    | {"types": {"": "Q8_0", "attn_k_b": "F16", "attn_v_b": "F32"}}
+    | {
+        "keys": {
+            "leading_dense_block_count": 0,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 1.0,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 128.0,
+            "rope.scaling.original_context_length": 8,
+            "rope.scaling.yarn_log_multiplier": 0.1,
+            "attention.temperature_scale": 0.4,
+            "attention.temperature_length": 8,
+        }
+    },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

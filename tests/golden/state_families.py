@@ -305,6 +305,12 @@ FAMILIES = {
         "more": expert_arguments,
         "constants": {"sliding_window": None},
     },
+    "mistral4": {
+        "model": "Mistral4ForCausalLM",
+        "layer": LATENT,
+        "more": lambda hp: latent_arguments(hp) | {"head_dim": hp("attention.key_length_mla")},
+        "reshape": join_latent,
+    },
     "minicpm3": {
         "model": "MiniCPM3ForCausalLM",
         "layer": LATENT,
