@@ -1332,6 +1332,22 @@ MODELS = {
             "attention.temperature_length": 8,
         }
     },
+    # Layer 0 has a dense FFN; layer 3 sees all positions and has no rotary ones.
+    "exaone_moe": SMALL
+    | {"architecture": "exaone-moe", "normed": True, "heads": 4, "kv": 2, "head": 8, "layers": 4}
+    | {"experts": 4, "used": 2, "selection_bias": True, "shared": 32, "shared_gate": False}
+    | {"dense": 1, "ff": 32, "of_layer": {0: {"ff": 64}}, "tied": False}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}}
+    | {
+        "keys": DENSE_FIRST_KEYS
+        | {
+            "expert_gating_func": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "attention.sliding_window": 5,
+            "rope.freq_base": 1e6,
+        }
+    },
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -305,6 +305,14 @@ FAMILIES = {
         "more": expert_arguments,
         "constants": {"sliding_window": None},
     },
+    "exaone-moe": {
+        "model": "ExaoneMoeForCausalLM",
+        "windowed": "ExaoneMoeForCausalLM",
+        "period": 4,
+        "layer": SHARED_EXPERTS,
+        "arguments": {"num_experts": "expert_count", "num_shared_experts": "expert_shared_count"},
+        "more": expert_arguments,
+    },
     "mistral4": {
         "model": "Mistral4ForCausalLM",
         "layer": LATENT,
