@@ -64,6 +64,7 @@ static const struct family FAMILIES[] = {
     {.architecture = "exaone", .rope_neox = true},
     {.architecture = "pangu-embedded", .rope_neox = true},
     {.architecture = "minicpm", .needs_scales = true},
+    {.architecture = "plm", .glu = GLU_SQUARE, .attends_latent = true, .lacks = {ROLE_FFN_GATE}},
     {.architecture = "minicpm3",
      .rope_neox = true,
      .attends_latent = true,

@@ -1348,6 +1348,11 @@ MODELS = {
             "rope.freq_base": 1e6,
         }
     },
+    # Latent attention without a rank of queries; the FFN has no gate, and squares.
+    "plm": SMALL
+    | {"architecture": "plm", "layers": 3, "heads": 4, "kv": 4, "ungated": True}
+    | {"latent": {"rank": 32, "key": 24, "value": 16, "rot": 8, "joined": True}}
+    | {"types": {"": "Q8_0", "attn_kv_b": "F16"}, "keys": {"rope.freq_base": 1e5}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -50,6 +50,12 @@ def join_latent(hp, weights):
     return out
 
 
+def squared_by_gates(hp, weights):
+    """Gates that are the same as ups."""
+    ups = {name: value for name, value in weights.items() if ".ffn_up." in name}
+    return weights | {name.replace("up", "gate"): value for name, value in ups.items()}
+
+
 def scaled_latent_arguments(hp):
     """Of MiniCPM3, whose factors no file has."""
     names = ("q_lora_rank", "kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
@@ -324,6 +330,14 @@ FAMILIES = {
         "layer": LATENT,
         "more": scaled_latent_arguments,
         "reshape": join_latent,
+    },
+    # An FFN of squares is one whose gate, with a ReLU, is the same matrix.
+    "plm": {
+        "model": "DeepseekV2ForCausalLM",
+        "layer": LATENT,
+        "more": lambda hp: latent_arguments(hp)
+        | {"hidden_act": "relu", "first_k_dense_replace": hp("block_count")},
+        "reshape": squared_by_gates,
     },
     "deepseek2": {
         "model": "DeepseekV2ForCausalLM",

@@ -367,7 +367,7 @@ static void test_latent_attention(void **state) {
     struct fixture *f = *state;
     struct hand h;
     struct err e;
-    start(&h, "plm", 1);
+    start(&h, "deepseek32", 1);
     key(&h, "attention.head_count_kv", 1);
     key(&h, "attention.kv_lora_rank", 24);
     key(&h, "attention.key_length", 32);
