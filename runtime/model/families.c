@@ -11,6 +11,7 @@
 static const struct family FAMILIES[] = {
     {.architecture = "llama", .expert_gate = GATE_SOFTMAX, .normalise_experts = true},
     {.architecture = "qwen2", .rope_neox = true},
+    {.architecture = "qwen", .rope_neox = true, .halves_ffn = true},
     {.architecture = "qwen2moe", .expert_gate = GATE_SOFTMAX, .rope_neox = true},
     {.architecture = "qwen3", .rope_neox = true, .needs = {HEAD_NORMS}},
     {.architecture = "qwen3moe",

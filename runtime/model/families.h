@@ -45,6 +45,7 @@ struct family {
                               // file says which; 0: those without KV heads are
     bool recurs_beside;       // attention in every layer, not in place of it
     bool parts_layers;        // those with a width of their FFN have nothing else
+    bool halves_ffn;          // files count the columns of gate and up together
     bool skips_attention;     // layers without query heads have an FFN alone
     bool may_not_turn;        // files can say that they have no rotary positions
     enum key_order key_order; // as in struct hparams

@@ -117,11 +117,18 @@ static void part_layers(struct model *m) {
     }
 }
 
+// Reads the widths of dense FFNs, of which files of one family hold twice as much.
+static enum status read_dense_widths(struct model *m, struct err *e) {
+    const struct layer_numbers layers = layers_of(m);
+    if (per_layer_read(&layers, "feed_forward_length", MAX_WIDTH, 0, m->n_ff, e)) return e->status;
+    for (int32_t l = 0; l < m->shape->n_layers && m->family->halves_ffn; l++) m->n_ff[l] /= 2;
+    return OK;
+}
+
 // Reads the numbers of experts. Files of dense models may say that there is one expert.
 static enum status read_experts(struct model *m, struct err *e) {
     struct shape *s = m->shape;
-    const struct layer_numbers layers = layers_of(m);
-    if (per_layer_read(&layers, "feed_forward_length", MAX_WIDTH, 0, m->n_ff, e)) return e->status;
+    if (read_dense_widths(m, e)) return e->status;
     const int32_t n_ff = m->n_ff[0];
     part_layers(m);
     if (model_take_count(m, "expert_count", SHAPE_EXPERTS, &s->n_experts, e)) return e->status;

@@ -387,7 +387,7 @@ def model_tensors(rng, spec, n_vocab):
         if experts and spec.get("selection_bias"):
             shape = (1, *experts) if spec["selection_bias"] == "row" else experts
             vector(prefix + "exp_probs_b.bias", rng.normal(0, 0.5, shape))
-        fused = spec.get("fused", spec.get("fused_ffn", False))  # gate and up are one tensor
+        fused = spec.get("fused_ffn", spec.get("fused", False))  # gate and up are one tensor
         if spec.get("apart"):  # a tensor for each expert, in the order of early files
             for e in range(spec["experts"]):
                 matrix(f"{prefix}ffn_gate.{e}.weight", ff, n_embd, 1.5 / np.sqrt(n_embd))
@@ -1353,6 +1353,11 @@ MODELS = {
     | {"architecture": "plm", "layers": 3, "heads": 4, "kv": 4, "ungated": True}
     | {"latent": {"rank": 32, "key": 24, "value": 16, "rot": 8, "joined": True}}
     | {"types": {"": "Q8_0", "attn_kv_b": "F16"}, "keys": {"rope.freq_base": 1e5}},
+    # The file says that the FFN is twice as wide as it is.
+    "qwen": SMALL
+    | {"architecture": "qwen", "fused": True, "fused_ffn": False, "biases": ["attn_qkv"], "kv": 4}
+    | {"heads": 4, "head": 8, "tied": False, "ff": 32, "types": {"": "Q8_0", "attn_output": "F16"}}
+    | {"keys": {"feed_forward_length": 64, "rope.dimension_count": 8}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -148,6 +148,21 @@ def ungated_shared_expert(hp, weights):
     return out
 
 
+def split_heads(hp, weights):
+    """Queries, keys and values as tensors of their own."""
+    out = {}
+    n_heads = hp("attention.head_count")
+    n_kv = hp("attention.head_count_kv", n_heads)
+    for name, value in weights.items():
+        if ".attn_qkv." not in name:
+            out[name] = value
+            continue
+        width = len(value) // (n_heads + 2 * n_kv)
+        parts = np.split(value, [n_heads * width, (n_heads + n_kv) * width])
+        out |= {name.replace("qkv", kind): part for kind, part in zip("qkv", parts)}
+    return out
+
+
 def like_the_largest(hp, weights):
     """Layers like the largest one: KV heads are repeated, an FFN gets columns of zeros, and attention
     that a layer lacks has matrices of zeros."""
@@ -472,6 +487,11 @@ FAMILIES = {
             "attn_q_norm.weight": "self_attn.query_layernorm.weight",
             "attn_k_norm.weight": "self_attn.key_layernorm.weight",
         },
+    },
+    "qwen": {
+        "model": "Qwen2ForCausalLM",
+        "reshape": split_heads,
+        "more": lambda hp: {"intermediate_size": hp("feed_forward_length") // 2},
     },
     "qwen2": {"model": "Qwen2ForCausalLM"},
     "qwen2moe": {
