@@ -1358,6 +1358,11 @@ MODELS = {
     | {"architecture": "qwen", "fused": True, "fused_ffn": False, "biases": ["attn_qkv"], "kv": 4}
     | {"heads": 4, "head": 8, "tied": False, "ff": 32, "types": {"": "Q8_0", "attn_output": "F16"}}
     | {"keys": {"feed_forward_length": 64, "rope.dimension_count": 8}},
+    # Attention, with one head of keys and values, and FFN side by side.
+    "falcon": SMALL
+    | {"architecture": "falcon", "fused": True, "fused_ffn": False, "lacks": ["ffn_norm"]}
+    | {"centred": True, "centred_bias": True, "ungated": True, "heads": 4, "head": 8}
+    | {"types": {"": "Q8_0", "attn_output": "F16"}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

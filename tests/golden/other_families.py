@@ -199,6 +199,24 @@ UNGATED_SHARED_EXPERT = {
     },
 }
 
+# Norms with biases, attention and FFN side by side.
+PHI = {
+    "model": "PhiForCausalLM",
+    "layer": {
+        f"{ours}.{kind}": f"{theirs}.{kind}"
+        for ours, theirs in {
+            "attn_output": "self_attn.dense",
+            "ffn_up": "mlp.fc1",
+            "ffn_down": "mlp.fc2",
+        }.items()
+        for kind in ("weight", "bias")
+    },
+    "outside": {
+        f"output_norm.{kind}": f"model.final_layernorm.{kind}" for kind in ("weight", "bias")
+    },
+    "eps": "layer_norm_eps",
+}
+
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
@@ -291,22 +309,15 @@ FAMILIES = {
             | {"partial_rotary_factor": 1.0}
         },
     },
-    "phi2": {
-        "model": "PhiForCausalLM",
-        "layer": {
-            f"{ours}.{kind}": f"{theirs}.{kind}"
-            for ours, theirs in {
-                "attn_output": "self_attn.dense",
-                "ffn_up": "mlp.fc1",
-                "ffn_down": "mlp.fc2",
-            }.items()
-            for kind in ("weight", "bias")
-        },
-        "outside": {
-            f"output_norm.{kind}": f"model.final_layernorm.{kind}" for kind in ("weight", "bias")
-        },
-        "eps": "layer_norm_eps",
-        "partial": True,
+    "phi2": PHI | {"partial": True},
+    # The same as Phi, all of whose heads turn, without biases of matrices.
+    "falcon": PHI
+    | {"reshape": split_heads}
+    | {
+        "more": lambda hp: {
+            "rope_parameters": {"rope_type": "default", "rope_theta": hp("rope.freq_base", 10000.0)}
+            | {"partial_rotary_factor": 1.0}
+        }
     },
     "gemma": {"model": "GemmaForCausalLM", "one_plus": True},
     "arcee": {"model": "ArceeForCausalLM", "adjacent": True},
