@@ -97,6 +97,7 @@ static const struct family FAMILIES[] = {
      .rope_neox = true,
      .norms_turned = true,
      .needs = {HEAD_NORMS}},
+    {.architecture = "maincoder", .norms_turned = true, .needs = {HEAD_NORMS}},
     {.architecture = "granite",
      .expert_gate = GATE_SOFTMAX,
      .normalise_experts = true,

@@ -1348,6 +1348,10 @@ MODELS = {
             "rope.freq_base": 1e6,
         }
     },
+    # Heads are normed behind their rotary positions, which turn neighbours.
+    "maincoder": SMALL
+    | {"architecture": "maincoder", "normed": True, "heads": 4, "kv": 2, "head": 8, "ff": 32}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "tied": False, "keys": {"rope.freq_base": 1e6}},
     # Latent attention without a rank of queries; the FFN has no gate, and squares.
     "plm": SMALL
     | {"architecture": "plm", "layers": 3, "heads": 4, "kv": 4, "ungated": True}

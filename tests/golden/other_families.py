@@ -148,6 +148,16 @@ def ungated_shared_expert(hp, weights):
     return out
 
 
+def halves_of_norms(hp, weights):
+    """The norms of heads that turn neighbours, in the order in which halves turn."""
+    norms = {name: value for name, value in weights.items() if "_norm.weight" in name}
+    return weights | {
+        name: value.reshape(-1, 2).T.reshape(-1)
+        for name, value in norms.items()
+        if ".attn_q_norm." in name or ".attn_k_norm." in name
+    }
+
+
 def split_heads(hp, weights):
     """Queries, keys and values as tensors of their own."""
     out = {}
@@ -498,6 +508,15 @@ FAMILIES = {
             "attn_q_norm.weight": "self_attn.query_layernorm.weight",
             "attn_k_norm.weight": "self_attn.key_layernorm.weight",
         },
+    },
+    "maincoder": {
+        "model": "HunYuanDenseV1ForCausalLM",
+        "adjacent": True,
+        "layer": {
+            "attn_q_norm.weight": "self_attn.query_layernorm.weight",
+            "attn_k_norm.weight": "self_attn.key_layernorm.weight",
+        },
+        "reshape": halves_of_norms,
     },
     "qwen": {
         "model": "Qwen2ForCausalLM",
