@@ -276,11 +276,45 @@ INLINE void begin_chunk(struct chunk *c, struct format f) {
     }
 }
 #else
+// Vector i of the four rows' columns, looked up once, times those of n tokens at x, in order.
+INLINE void dot_together(struct quad rows, const int8_t *const *x, int n, int i, struct format f,
+                         veci *sums) {
+    veci v[QUAD_TOKENS][4];
+    UNROLL for (int r = 0; r < 4; r++) {
+        const veci w = f.columns(rows.at + r * rows.stride, i);
+        UNROLL for (int t = 0; t < n; t++) {
+            const uint8_t *acts = (const uint8_t *)x[t] + i * (int)sizeof(veci);
+            v[t][r] = dot_fours(w, load_vector(acts), f.extra);
+        }
+        prefetch_beside(rows, r, i, STEP_BLOCKS / VECTOR_BLOCKS, NULL);
+    }
+    UNROLL for (int t = 0; t < n; t++) sums[t] = add_rows(v[t], 4, f.extra);
+}
+
+// The same as step_sums for the tokens of codebooks, a chunk for each.
+INLINE void steps_together(struct chunk *c, int n, struct quad rows, int64_t b, int64_t k,
+                           struct format f) {
+    const int8_t *x[QUAD_TOKENS];
+    UNROLL for (int t = 0; t < n; t++) x[t] = c[t].x + b * ACT_COLS;
+    UNROLL for (int i = 0; i < STEP_BLOCKS / QUAD_BLOCKS; i++) {
+        veci first[QUAD_TOKENS], second[QUAD_TOKENS], halves[2];
+        dot_together(rows, x, n, 2 * i, f, first);
+        dot_together(rows, x, n, 2 * i + 1, f, second);
+        UNROLL for (int t = 0; t < n; t++) {
+            split_parts(first[t], second[t], halves);
+            put_sums(c + t, k + i, rows.number, halves, f.extra);
+        }
+    }
+}
+
 INLINE void step_sums(struct chunk *c, int n, struct quad rows, int64_t b, int64_t k,
                       struct format f) {
     const int q = rows.number;
     const int8_t *x = c->x + b * ACT_COLS;
-    (void)n; // 1
+    if (n > 1) {
+        steps_together(c, n, rows, b, k, f);
+        return;
+    }
     UNROLL for (int i = 0; i < STEP_BLOCKS / QUAD_BLOCKS; i++) {
         veci halves[2];
 #if WIDE
@@ -356,9 +390,10 @@ INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const uint16_t 
 }
 #else
 // acc + the products of a step's blocks, whose sums are vectors from the kth on. Those that an
-// earlier step had are left out. Far ahead QUADS steps of a row are prefetched.
+// earlier step had are left out. Far ahead QUADS steps of a row are prefetched, unless ahead is
+// NULL.
 INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const struct panel *panels,
-                     struct format f, const void *far) {
+                     struct format f, const struct ahead *ahead) {
     const int64_t done = k * QUAD_BLOCKS, first = step_at(c, done);
     // Sums are turned when the first of their blocks is due: all at once where blocks are
     // reordered.
@@ -366,8 +401,9 @@ INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const struct pa
     veci sums[2][STEP_BLOCKS];
     UNROLL for (int j = 0; j < STEP_BLOCKS; j++) {
         const struct act_head *act = c->heads + first + j;
-        prefetch_part(far, QUADS * STEP_BLOCKS * f.block_bytes / f.block_panels, j, STEP_BLOCKS,
-                      false, (veci *)&acc);
+        if (ahead)
+            prefetch_part(ahead->at, QUADS * STEP_BLOCKS * f.block_bytes / f.block_panels, j,
+                          STEP_BLOCKS, false, (veci *)&acc);
         const int place = place_of_block(f.order, j);
         for (int i = j; j % together == 0 && i < j + together; i += QUAD_BLOCKS, k++) {
             turn_parts(c->sums[0][k], sums[0] + i);
@@ -425,8 +461,9 @@ INLINE void add_chunk(vecf *acc, const struct chunk *c, int n, struct rows rows,
         const int64_t b = step_at(c, start);
         struct panel panels[STEP_BLOCKS];
         step_scales(c, rows, b, k, panels, f);
-        *acc = add_step(*acc, c, k, panels, f, ahead->at);
-        (void)n; // 1
+        UNROLL for (int t = 0; t < n; t++) {
+            acc[t] = add_step(acc[t], c + t, k, panels, f, t == 0 ? ahead : NULL);
+        }
 #endif
         ahead->at += QUADS * step_bytes;
         k += STEP_BLOCKS / QUAD_BLOCKS;
@@ -461,7 +498,7 @@ INLINE void quads_tokens(const struct matmul_args *a, const struct tile *tile, c
                         .near_bytes = f.no_near ? 0 : step_bytes,
                         .far_bytes = 3 * step_bytes};   // the scales bring the fourth quarter
     if (!BOOKS) __asm__("" : "+r"(quad.three_strides)); // else gcc keeps 4 to 7 strides
-    struct chunk c[BOOKS ? QUAD_TOKENS : 1];
+    struct chunk c[BOOKS || !WIDE ? QUAD_TOKENS : 1];
     UNROLL for (int t = 0; t < n; t++) acc[t] = V(setzero_ps)();
     for (int64_t block = 0; block < total; block += c->n_blocks) {
         const int64_t left = total - block;
