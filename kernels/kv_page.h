@@ -105,4 +105,21 @@ static inline void kv_copy_row(const struct kv_view *view, int64_t row, int64_t 
     }
 }
 
+// Converts n elements to a type and stores them side by side.
+typedef void kv_store_fn(char *at, enum dtype type, const float *x, int32_t n);
+
+// Stores x[n_heads * head_dim] as a row of a cache.
+static inline void kv_store_row(const struct kv_view *cache, int64_t row, const float *x,
+                                kv_store_fn *store) {
+    for (int32_t h = 0; h < cache->n_heads; h++, x += cache->head_dim) {
+        _Alignas(float) char packed[HEAD_DIM_MAX * sizeof(float)];
+        if (cache->order == KV_BY_ROW) {
+            store(cache->base + kv_place(cache, row, h), cache->type, x, cache->head_dim);
+            continue;
+        }
+        store(packed, cache->type, x, cache->head_dim);
+        kv_copy_row(cache, row, h, packed, true);
+    }
+}
+
 #endif

@@ -105,13 +105,6 @@ INLINE vecf load_rest(const char *row, int32_t i, int32_t n, enum dtype type) {
     return load((const char *)rest, 0, type);
 }
 
-// The scale of the block that element i belongs to.
-INLINE float block_scale(const char *row, int32_t i, enum dtype type) {
-    uint16_t d;
-    memcpy(&d, block_at(row, i, type), sizeof d);
-    return _cvtsh_ss(d);
-}
-
 // Turns ROWS vectors: lane r of vector c was lane c of vector r.
 INLINE void turn(vecf v[ROWS]) {
     vecf w[ROWS];
@@ -278,6 +271,7 @@ INLINE int32_t number_at(int32_t i, enum dtype type) {
     return type == DTYPE_Q8_0 ? i : i / 32 * 16 + i % 16;
 }
 
+// Bits of that byte below the element.
 INLINE int number_shift(int32_t i, enum dtype type) {
     return type == DTYPE_Q8_0 ? 0 : i / 16 % 2 * 4;
 }
@@ -304,7 +298,8 @@ INLINE vecf load_of_quads(const char *quads, int32_t i, enum dtype type) {
     return V(cvtepi32_ps)(V(sub_epi32)(V_SI(and)(number, V(set1_epi32)(15)), V(set1_epi32)(8)));
 }
 
-// The same of keys in blocks by head.
+// Converts the groups of keys in blocks by head that some query sees to floats, [head_dim,
+// KV_PAGE], without their scales, which are [head_dim / BLOCK, KV_PAGE].
 INLINE void pack_quads(const struct page *p, float *out, float *scales, enum dtype type) {
     const char *numbers = numbers_of(p->k, p->head_dim);
     for (int32_t key = p->first / ROWS * ROWS; key < p->last; key += ROWS) {

@@ -36,7 +36,7 @@ struct whole_weights {
 struct values {
     const char *rows, *next; // next: what is prefetched while the first row is added, or NULL
     int64_t stride, next_stride;
-    int32_t head_dim, dim;
+    int32_t dim;
     int32_t first, last;  // rows first..last-1 are added
     const float *weights; // [n, KV_PAGE], of the n queries whose sums they are added to
     const struct whole_weights *whole; // of rows in blocks, instead of weights

@@ -228,8 +228,8 @@ static void store_q4_0(uint8_t *block, const float *x) {
     _mm_storeu_si128((__m128i *)(void *)(block + sizeof d), bytes);
 }
 
-static void store_elements(void *at, enum dtype type, const float *x, int32_t n) {
-    uint8_t *target = at;
+static void store_elements(char *at, enum dtype type, const float *x, int32_t n) {
+    uint8_t *target = (uint8_t *)at;
     if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
         ASSERT(n % 32 == 0);
         for (int32_t i = 0; i < n; i += 32, target += dtype_bytes(type, 32))
@@ -250,18 +250,6 @@ static void store_elements(void *at, enum dtype type, const float *x, int32_t n)
     for (; i < n; i++) halves[i] = float_to_half(x[i]);
 }
 
-static void store_row(const struct kv_view *cache, int32_t row, const float *x) {
-    for (int32_t h = 0; h < cache->n_heads; h++, x += cache->head_dim) {
-        _Alignas(float) char packed[HEAD_DIM_MAX * sizeof(float)];
-        if (cache->order == KV_BY_ROW) {
-            store_elements(cache->base + kv_place(cache, row, h), cache->type, x, cache->head_dim);
-            continue;
-        }
-        store_elements(packed, cache->type, x, cache->head_dim);
-        kv_copy_row(cache, row, h, packed, true);
-    }
-}
-
 static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
     const int32_t head_dim = a->order == KV_BY_HEAD ? a->head_dim : a->n_cols;
     const int32_t n_heads = a->n_cols / head_dim;
@@ -270,8 +258,8 @@ static void kv_store(const struct lane *lane, const struct kv_store_args *a) {
     for (int64_t range[2] = {0}; lane_take(lane, a->n_tokens, 1 + SHARE / a->n_cols, range);) {
         for (int64_t t = range[0]; t < range[1]; t++) {
             if (a->cache_rows[t] < 0) continue;
-            store_row(&k, a->cache_rows[t], a->k + t * a->n_cols);
-            if (a->v) store_row(&v, a->cache_rows[t], a->v + t * a->n_cols);
+            kv_store_row(&k, a->cache_rows[t], a->k + t * a->n_cols, store_elements);
+            if (a->v) kv_store_row(&v, a->cache_rows[t], a->v + t * a->n_cols, store_elements);
         }
     }
 }
