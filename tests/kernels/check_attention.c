@@ -169,9 +169,10 @@ static void mark_attention(uint8_t *roles, const void *shape) {
             ROLE_F32);
 }
 
-// Fills a row of both caches, whose rows were all NaN, unless that was done before.
+// Fills a row of both caches, whose rows were all NaN, unless that was done before. One value is no
+// number if spoilt.
 static void fill_row(struct op_check *c, const struct attention_shape *s, int32_t row, float *k,
-                     float *v) {
+                     float *v, bool spoilt) {
     const struct attention_args *a = &s->args;
     const struct kv_view keys =
         kv_keys(a->order, op_scene_at(c, s->k_cache), a->k_type, a->n_kv_heads, a->head_dim);
@@ -181,6 +182,7 @@ static void fill_row(struct op_check *c, const struct attention_shape *s, int32_
     if (probe != 0xffff) return; // filled for another token
     op_fill_normal(c, k, n_cols, 1);
     op_fill_normal(c, v, n_cols, 1);
+    if (spoilt) v[op_random(c, (uint32_t)n_cols)] = NAN;
     const struct kv_store_args store = {.k_cache = op_scene_at(c, s->k_cache),
                                         .v_cache = op_scene_at(c, s->v_cache),
                                         .k = k,
@@ -205,12 +207,18 @@ static void lay_caches(struct op_check *c, struct attention_shape *s) {
     const int32_t *pages = op_scene_at(c, s->pages);
     const int32_t *positions = op_scene_at(c, s->positions);
     const int32_t *sequences = op_scene_at(c, s->sequences);
-    for (int32_t t = 0; t < s->args.n_tokens; t++) {
+    // A value that is no number is lost to no token that sees it, and reaches no other one. Kernels
+    // of GPUs are not held to that: they multiply values that a token does not see by zero.
+    const int32_t n_tokens = s->args.n_tokens;
+    const bool spoils = c->rigs[0].device->info.is_host && op_random(c, 3) == 0;
+    const int32_t spoilt = spoils ? (int32_t)op_random(c, (uint32_t)n_tokens) : -1;
+    for (int32_t t = 0; t < n_tokens; t++) {
         int32_t window = s->args.window > 0 ? s->args.window : INT32_MAX / 2;
         int32_t key = positions[t] - window + 1 > 0 ? positions[t] - window + 1 : 0;
         for (; key <= positions[t]; key++) {
             const int32_t page = pages[sequences[t] * MAX_PAGES + key / KV_PAGE];
-            fill_row(c, s, page * KV_PAGE + key % KV_PAGE, op_scene_at(c, k), op_scene_at(c, v));
+            fill_row(c, s, page * KV_PAGE + key % KV_PAGE, op_scene_at(c, k), op_scene_at(c, v),
+                     t == spoilt && key == positions[t]);
         }
     }
 }
