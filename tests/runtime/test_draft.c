@@ -8,6 +8,7 @@
 #include "tests/lib/tiny_model.h"
 #include "tests/sim/sim_device.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,8 +22,7 @@
 enum { N_CTX = 160, N_PROMPT = 50, N_FIRST = 30, N_MORE = 5, TEXT_BYTES = 4096, END_TOKEN = 256 };
 enum { MOST = 8, WINDOW = 30 };
 
-// ---- Where the text stood before
-// -----------------------------------------------------------------
+// ---- Where the text stood before ----------------------------------------------------------------
 
 static void drafts_go_on_as_the_text_did(void **state) {
     (void)state;
@@ -53,8 +53,7 @@ static void drafts_go_on_as_the_text_did(void **state) {
     }
 }
 
-// ---- Whether drafts pay
-// --------------------------------------------------------------------------
+// ---- Whether drafts pay -------------------------------------------------------------------------
 
 static void drafts_grow_as_long_as_they_are_right(void **state) {
     (void)state;
@@ -119,8 +118,7 @@ static void what_a_cut_costs_later_counts(void **state) {
     assert_true(p.one_ns == 100);
 }
 
-// ---- Texts
-// ---------------------------------------------------------------------------------------
+// ---- Texts --------------------------------------------------------------------------------------
 
 enum script {
     ALL_RIGHT,
@@ -144,6 +142,7 @@ struct written {
     uint64_t random[4];
     float mu;
     int64_t new_tokens, decode_steps, drafted, accepted;
+    int64_t held, room; // sums of what the generator says whenever text comes
 };
 
 static const struct tiny_model MODELS[] = {
@@ -168,7 +167,8 @@ struct fixture {
     int n_drafts;
     const struct written *known;
     struct written plain, drafted;
-    struct written *out; // takes the text
+    struct written *out;       // takes the text
+    const struct generator *g; // writes it
 };
 
 // Spoils the right tokens as the script says.
@@ -241,10 +241,13 @@ static void open_engine(struct fixture *f, int model, const char *device, int32_
 }
 
 static bool take(void *context, const char *text, size_t length) {
-    struct written *w = ((struct fixture *)context)->out;
+    const struct fixture *f = context;
+    struct written *w = f->out;
     assert_true(w->length + length < TEXT_BYTES);
     memcpy(w->text + w->length, text, length);
     w->length += length;
+    w->held += generate_held(f->g);
+    w->room += generate_room(f->g);
     return true;
 }
 
@@ -269,6 +272,7 @@ static void write_text(struct fixture *f, const struct generate_options *o, stru
     char text[1024];
     *out = (struct written){0};
     f->out = out;
+    f->g = &g;
     f->n_drafts = 0;
     if (generate_open(&g, f->en, o, &e)) fail_msg("%s", err_text(&e, text, sizeof text));
     for (int turn = 0; turn < 2; turn++) {
@@ -291,6 +295,8 @@ static void assert_same(const struct written *a, const struct written *b) {
     assert_true(a->mu == b->mu);
     assert_int_equal(a->new_tokens, b->new_tokens);
     assert_int_equal(a->decode_steps, b->decode_steps);
+    assert_int_equal(a->held, b->held);
+    assert_int_equal(a->room, b->room);
 }
 
 // Writes the text without drafts, and by every script with drafts of up to most tokens.
@@ -381,6 +387,34 @@ static void texts_end_in_the_same_place(void **state) {
     engine_close(f->en);
 }
 
+// A draft has more tokens than a prompt may have at once.
+static void prompts_may_come_in_smaller_parts(void **state) {
+    struct fixture *f = *state;
+    struct generate_options o = GREEDY;
+    open_engine(f, 0, "none", 0, STRATEGY_AUTO);
+    for (o.n_batch = 1; o.n_batch <= 3; o.n_batch++) compare(f, &o, MOST, MOST);
+    engine_close(f->en);
+}
+
+// Each pass counts once, those with drafts by the mean number of their tokens.
+static void the_predicted_time_is_that_of_the_passes(void **state) {
+    struct fixture *f = *state;
+    open_engine(f, 0, "sim:vram=64M", GPU_LAYERS_AUTO, STRATEGY_AUTO);
+    const struct plan *plan = engine_plan(f->en);
+    const struct shape *shape = engine_shape(f->en);
+    const struct timings before = {
+        .decode_steps = 5, .drafted = 4, .accepted = 2, .draft_passes = 1};
+    struct timings t = {.decode_steps = 15, .drafted = 13, .accepted = 8, .draft_passes = 3};
+    timings_predict_decode(&t, plan, shape, 100, &before);
+    struct simulation one, draft;
+    plan_simulate(plan, shape, &(struct pass){1, 1, 95}, &one);
+    plan_simulate(plan, shape, &(struct pass){6, 6, 94}, &draft);
+    assert_true(one.total_us > 0 && draft.total_us > one.total_us);
+    const double expected = 2 * one.total_us + 2 * draft.total_us;
+    assert_true(fabs(t.predicted_decode_us - expected) < 1e-6 * expected);
+    engine_close(f->en);
+}
+
 static void every_split_gives_the_same(void **state) {
     struct fixture *f = *state;
     static const enum strategy strategies[] = {STRATEGY_ROW_SPLIT, STRATEGY_STREAMED};
@@ -409,6 +443,7 @@ static void a_cancelled_draft_ends_the_text(void **state) {
     f->plain = f->drafted = (struct written){0};
     f->known = &f->plain;
     f->out = &f->drafted;
+    f->g = &g;
     o.draft = (struct draft_options){.size_m = 3, .always = true, .find = scripted, .context = f};
     assert_int_equal(generate_open(&g, f->en, &o, &e), OK);
     assert_int_equal(generate_read(&g, f->prompt, N_PROMPT, NULL, &e), OK);
@@ -450,6 +485,8 @@ int main(void) {
         cmocka_unit_test(the_likeliest_tokens_are_the_same),
         cmocka_unit_test(drawn_tokens_are_the_same),
         cmocka_unit_test(texts_end_in_the_same_place),
+        cmocka_unit_test(prompts_may_come_in_smaller_parts),
+        cmocka_unit_test(the_predicted_time_is_that_of_the_passes),
         cmocka_unit_test(every_split_gives_the_same),
         cmocka_unit_test(a_cancelled_draft_ends_the_text),
         cmocka_unit_test(drafts_fit_into_the_plan),
