@@ -540,8 +540,11 @@ static void test_levels_that_pay(void **state) {
     host_cpu_name(&HOST_ROOTS, name, sizeof name);
     if (strstr(name, "AMD")) assert_true(cpu_isa_pays(ISA_ZEN4));
     if (strstr(name, "Intel")) assert_false(cpu_isa_pays(ISA_ZEN4));
+    assert_int_equal(cpu_isa_pays(ISA_AVX512BF16), cpu_isa_pays(ISA_ZEN4));
     assert_true(cpu_isa_pays(cpu_best_isa()));
     assert_int_equal(cpu_table_open(&table, ISA_AUTO, &e), OK);
+    const bool pairs = !strcmp(table.matmul_path[WEIGHT_BF16], cpu_isa_name(ISA_AVX512BF16));
+    assert_int_equal(pairs, cpu_has_isa(ISA_AVX512BF16) && cpu_isa_pays(ISA_AVX512BF16));
     const char *best = table.matmul_path[WEIGHT_IQ2_S];
     if (!cpu_has_isa(ISA_ZEN4)) {
         assert_string_not_equal(best, "zen4");

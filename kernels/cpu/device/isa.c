@@ -97,10 +97,11 @@ bool cpu_has_isa(enum cpu_isa isa) { return isa == ISA_REF || isa == ISA_AUTO; }
 #endif
 
 bool cpu_isa_pays(enum cpu_isa isa) {
+    if (isa != ISA_ZEN4 && isa != ISA_AVX512BF16) return true;
 #if HAVE_X86
-    return isa != ISA_ZEN4 || __builtin_cpu_is("amd");
+    return __builtin_cpu_is("amd");
 #else
-    return isa != ISA_ZEN4;
+    return false;
 #endif
 }
 

@@ -50,8 +50,9 @@ bool cpu_has_isa(enum cpu_isa isa);
 bool cpu_isa_in_hwcaps(enum cpu_isa isa, uint64_t hwcap, uint64_t hwcap2);
 // False for a level that ran on emulated processors only.
 bool cpu_isa_was_run(enum cpu_isa isa);
-// True if stronger levels include that one on this CPU. That of Zen 4 is for AMD's processors; on
-// others that can run it, it is slower than the one below it.
+// True if stronger levels include that one on this CPU. Those of Zen 4 and of pairs of BF16 are for
+// AMD's processors: others that can run them are slower by them, Intel's since they take two cycles
+// for a product of pairs (bench/results.tsv).
 bool cpu_isa_pays(enum cpu_isa isa);
 // The strongest level that this CPU has and that pays.
 enum cpu_isa cpu_best_isa(void);

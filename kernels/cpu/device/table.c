@@ -13,6 +13,11 @@
 #include "kernels/op_command.h"
 
 #if HAVE_X86
+// True if level isa includes a level that pays on some CPUs only.
+static bool takes(enum cpu_isa isa, enum cpu_isa level) {
+    return isa == level || (isa > level && cpu_has_isa(level) && cpu_isa_pays(level));
+}
+
 // A CPU can have a level without the one below it (AVX-512 without AVX-VNNI), so each is checked.
 static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
     if (isa >= ISA_AVX2 && cpu_has_isa(ISA_AVX2)) {
@@ -25,9 +30,8 @@ static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
         table->attention = attention_avx512;
     }
     if (isa >= ISA_VBMI && cpu_has_isa(ISA_VBMI)) cpu_matmul_vbmi(table);
-    if (isa == ISA_ZEN4 || (isa > ISA_ZEN4 && cpu_has_isa(ISA_ZEN4) && cpu_isa_pays(ISA_ZEN4)))
-        cpu_matmul_zen4(table);
-    if (isa >= ISA_AVX512BF16 && cpu_has_isa(ISA_AVX512BF16)) cpu_matmul_avx512bf16(table);
+    if (takes(isa, ISA_ZEN4)) cpu_matmul_zen4(table);
+    if (takes(isa, ISA_AVX512BF16)) cpu_matmul_avx512bf16(table);
 }
 #elif HAVE_ARM
 static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
