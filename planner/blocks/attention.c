@@ -48,8 +48,8 @@ static void encode_split(const struct forward *f) {
                                                             f->n_tokens * u->n_heads, n, n, n, n});
 }
 
-// q = Q x, k = K x, v = V x, where x is the unit's input: the columns of q for the pieces' rows; k
-// and v on the device that has their matrices.
+// q = Q x, k = K x, v = V x, gate = G x if the unit has that, where x is the unit's input: the
+// columns of q for the pieces' rows; the others on the device that has their matrices.
 static void encode_attention_in(const struct forward *f) {
     const struct unit *u = f->unit;
     const int32_t n = f->n_tokens, q = (int32_t)dims_of(f->shape, u, DIM_Q_ROWS),
@@ -61,6 +61,12 @@ static void encode_attention_in(const struct forward *f) {
         {ROLE_ATTN_V, ROLE_ATTN_V_BIAS, f->area[AREA_V], x, n, v, false},
     };
     for (int i = 0; i < 3; i++) encode_product(f, &products[i]);
+    if (u->gated_apart)
+        encode_product(f, &(struct product){.matrix = ROLE_ATTN_GATE,
+                                            .out = f->area[AREA_Q_GATE],
+                                            .x = x,
+                                            .n_rows = n,
+                                            .out_stride = u->n_heads * u->head_dim_v});
     encode_split(f);
 }
 
@@ -158,7 +164,7 @@ static float score_scale(const struct forward *f) {
 static void encode_gate(const struct forward *f) {
     const int32_t n_cols = (int32_t)dims_of(f->shape, f->unit, DIM_GATED);
     float *attended = f->area[AREA_ATTENDED];
-    if (!f->unit->gated) return;
+    if (!f->unit->gated && !f->unit->gated_apart) return;
     f->ops->swiglu(f->stream, &(struct swiglu_args){.out = attended,
                                                     .gate = f->area[AREA_Q_GATE],
                                                     .up = attended,
@@ -248,6 +254,7 @@ static const struct block_tensor TENSORS[] = {
     {ROLE_ATTN_Q_NORM, DIM_Q_NORM, DIM_Q_NORMS, true},
     {ROLE_ATTN_K_NORM, DIM_K_NORM, DIM_K_NORMS, true},
     {ROLE_ATTN_SINKS, DIM_HEADS, DIM_ONE, true},
+    {ROLE_ATTN_GATE, DIM_EMBD, DIM_GATES_APART, false},
     {ROLE_ATTN_SUB_NORM, DIM_ATTENDED, DIM_ONE, true},
     {ROLE_ATTN_POST_NORM, DIM_EMBD, DIM_ONE, true},
 };

@@ -30,6 +30,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     const int64_t n_used = unit ? unit->n_experts_used : shape->n_experts_used;
     const int64_t n_experts = unit ? unit->n_experts : shape->n_experts;
     const int64_t gated = unit ? unit->gated : shape->has_gated_q;
+    const bool has_gate = gated || (unit ? unit->gated_apart : shape->has_gates_apart);
     const struct latent_shape *latent = &shape->latent;
     const struct recurrent_shape *r = &shape->recurrent;
     switch (dim) {
@@ -39,7 +40,8 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_QUERIES: return n_heads * head_dim_k;
     case DIM_Q_ROWS: return n_heads * head_dim_k * (1 + gated);
     case DIM_GATED_Q: return 2 * n_heads * head_dim_k * gated;
-    case DIM_GATED: return n_heads * head_dim_v * gated;
+    case DIM_GATED: return n_heads * head_dim_v * has_gate;
+    case DIM_GATES_APART: return has_gate && !gated ? n_heads * head_dim_v : 0;
     case DIM_KEYS: return n_kv_heads * head_dim_k;
     case DIM_VALUES: return n_kv_heads * head_dim_v;
     case DIM_ATTENDED: return n_heads * head_dim_v;
@@ -80,6 +82,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_LAYER_INPUTS: return shape_layer_inputs(shape);
     case DIM_LAYER_EMBD: return shape->n_layer_input ? shape->n_embd : 0;
     case DIM_EXPERT_IN: return shape->has_expert_norms ? shape->n_embd : 0;
+    case DIM_JOINT_IN: return shape->has_joint_norms ? shape->n_embd : 0;
     case DIMS: break;
     }
     ASSERT(false);

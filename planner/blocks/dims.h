@@ -12,19 +12,20 @@ enum dim {
     DIM_ONE,
     DIM_EMBD,
     DIM_VOCAB,
-    DIM_QUERIES,  // n_heads * head_dim_k
-    DIM_Q_ROWS,   // of the matrix of the queries: DIM_QUERIES, with gates twice as many
-    DIM_GATED,    // n_heads * head_dim_v with gates, else 0
-    DIM_GATED_Q,  // DIM_Q_ROWS with gates, else 0
-    DIM_KEYS,     // n_kv_heads * head_dim_k
-    DIM_VALUES,   // n_kv_heads * head_dim_v
-    DIM_ATTENDED, // n_heads * head_dim_v
-    DIM_HEAD,     // head_dim_k
-    DIM_Q_NORM,   // of the norm of queries: DIM_HEAD, or DIM_QUERIES if it is one for all heads
-    DIM_K_NORM,   // of that of keys
-    DIM_Q_NORMS,  // rows of its weights: n_heads if each head has its own, else 1
-    DIM_K_NORMS,  // of those of keys
-    DIM_HEADS,    // n_heads
+    DIM_QUERIES,     // n_heads * head_dim_k
+    DIM_Q_ROWS,      // of the matrix of the queries: DIM_QUERIES, with gates twice as many
+    DIM_GATED,       // n_heads * head_dim_v with gates, else 0
+    DIM_GATED_Q,     // DIM_Q_ROWS with gates, else 0
+    DIM_KEYS,        // n_kv_heads * head_dim_k
+    DIM_VALUES,      // n_kv_heads * head_dim_v
+    DIM_ATTENDED,    // n_heads * head_dim_v
+    DIM_GATES_APART, // the same if gates of attention have a matrix of their own, else 0
+    DIM_HEAD,        // head_dim_k
+    DIM_Q_NORM,      // of the norm of queries: DIM_HEAD, or DIM_QUERIES if it is one for all heads
+    DIM_K_NORM,      // of that of keys
+    DIM_Q_NORMS,     // rows of its weights: n_heads if each head has its own, else 1
+    DIM_K_NORMS,     // of those of keys
+    DIM_HEADS,       // n_heads
     DIM_ROT,
     DIM_HALF_ROT,  // n_rot / 2
     DIM_OTHER_ROT, // n_local_rot, or DIM_LATENT_ROW, if the model has other angles, else 0
@@ -56,6 +57,7 @@ enum dim {
     DIM_LAYER_INPUTS, // of all layers
     DIM_LAYER_EMBD,   // n_embd if the embedding makes such inputs, else 0
     DIM_EXPERT_IN,    // n_embd if experts read another norm than the FFN beside them, else 0
+    DIM_JOINT_IN,     // n_embd if experts and a shared one have a norm of their sum, else 0
     DIMS
 };
 // The width in one unit, or the largest of any unit if unit is NULL.

@@ -42,14 +42,14 @@ void encode_product(const struct forward *f, const struct product *p) {
 
 void encode_branch(const struct forward *f, enum tensor_role matrix, enum tensor_role bias,
                    const float *x) {
-    const bool normed = unit_post_norm(f->unit);
+    const bool leaves = unit_leaves_branch(f->unit);
     encode_product(f, &(struct product){.matrix = matrix,
                                         .bias = bias,
-                                        .out = f->area[normed ? AREA_NORMED : AREA_RESIDUAL],
+                                        .out = f->area[leaves ? AREA_NORMED : AREA_RESIDUAL],
                                         .x = x,
                                         .n_rows = f->n_tokens,
                                         .out_stride = f->shape->n_embd,
-                                        .adds = !normed});
+                                        .adds = !leaves});
 }
 
 // scale: of the sum; NULL: none. The norm before experts is added by them.

@@ -67,7 +67,7 @@ struct product {
 void encode_product(const struct forward *f, const struct product *p);
 
 // The last matmul of a unit: adds its product to the residual stream, or leaves it in AREA_NORMED
-// if the unit ends with a norm.
+// if the unit ends with a norm, or if experts behind it do, whose norm is of both.
 void encode_branch(const struct forward *f, enum tensor_role matrix, enum tensor_role bias,
                    const float *x);
 // Adds the norm of that product to the residual stream if the unit ends with one, and ends the

@@ -35,10 +35,10 @@ static void encode_logits(const struct forward *f, const float *x) {
                        &(struct cap_logits_args){logits, f->n_tokens, n_experts, scale, 0});
 }
 
-// Chooses the experts of each token and their weights, and sorts the pairs by expert.
-static void encode_route(const struct forward *f) {
+// Chooses the experts of each token by x and their weights, and sorts the pairs by expert.
+static void encode_route(const struct forward *f, const float *x) {
     const float scale = f->hp->expert_scale;
-    encode_logits(f, f->area[AREA_NORMED]);
+    encode_logits(f, x);
     f->ops->route(f->stream,
                   &(struct route_args){.chosen = integers(f, AREA_CHOSEN),
                                        .weights = f->area[AREA_CHOSEN_WEIGHTS],
@@ -150,24 +150,36 @@ static void encode_beside_ffn(const struct forward *f) {
     encode_post_norm(f);
 }
 
-// x = norm(residual), residual += the experts' sum. Behind a shared expert, which has added to the
-// residual stream, x is there.
+// out = the experts' sum, plus what a shared expert has left there; residual += norm(out)
+static void encode_normed_sum(const struct forward *f) {
+    float *out = f->area[AREA_NORMED];
+    encode_sum(f, out, f->unit->joint_norm ? out : NULL);
+    encode_post_norm(f);
+}
+
+// x = norm(residual), residual += the experts' sum, or its norm. Behind a shared expert, which has
+// added to the residual stream, x is there, unless both have one norm of their sum.
 static void encode_unit(const struct forward *f) {
-    float *residual = f->area[AREA_RESIDUAL], *x = f->area[AREA_NORMED];
+    float *residual = f->area[AREA_RESIDUAL];
+    float *x = f->area[f->unit->joint_norm ? AREA_EXPERT_IN : AREA_NORMED];
     const bool all = f->phase == PHASE_ALL, in = all || f->phase == PHASE_IN;
+    const bool out = all || f->phase == PHASE_OUT;
     if (in && unit_find(f->unit, ROLE_FFN_NORM))
         encode_norm(f, x, residual, ROLE_FFN_NORM, f->n_tokens);
-    if (in) encode_route(f);
+    if (in) encode_route(f, x);
     if (unit_find(f->unit, ROLE_EXPERT_NORM)) {
         encode_beside_ffn(f);
         return;
     }
     if (all || f->phase == PHASE_MID) encode_rows(f, x);
-    if (all || f->phase == PHASE_OUT) encode_sum(f, residual, residual);
+    if (out && unit_post_norm(f->unit))
+        encode_normed_sum(f);
+    else if (out)
+        encode_sum(f, residual, residual);
 }
 
 static const struct block_tensor TENSORS[] = {
-    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false}, // unless a shared expert has it
+    {ROLE_FFN_NORM, DIM_EMBD, DIM_ONE, false}, // unless a shared expert alone has it
     {ROLE_ROUTER, DIM_EMBD, DIM_EXPERTS, false},
     {ROLE_ROUTER_BIAS, DIM_EXPERTS, DIM_ONE, true},
     {ROLE_ROUTER_SCALE, DIM_EXPERT_IN, DIM_ONE, false},
@@ -189,6 +201,7 @@ static const struct block_area NEEDED[] = {{AREA_RESIDUAL, ROWS_TOKENS, DIM_EMBD
                                            {AREA_GATE, ROWS_PAIRS, DIM_FF_EXPERT},
                                            {AREA_UP, ROWS_PAIRS, DIM_FF_EXPERT},
                                            {AREA_EXPERT_IN, ROWS_TOKENS, DIM_EXPERT_IN},
+                                           {AREA_EXPERT_IN, ROWS_TOKENS, DIM_JOINT_IN},
                                            {AREA_EXPERT_OUT, ROWS_PAIRS, DIM_EMBD},
                                            {AREA_ROUTER_LOGITS, ROWS_TOKENS, DIM_EXPERTS},
                                            {AREA_CHOSEN, ROWS_PAIRS, DIM_ONE},

@@ -38,9 +38,10 @@ enum step_data {
     DATA_HIDDEN,   // the output of swiglu in a split FFN, [n_tokens, n_ff]
     DATA_QUERIES,  // of split attention, before rope, [n_tokens, n_heads * head_dim]
     DATA_ATTENDED, // the output of split attention before its last matmul, same shape
-    DATA_BRANCH, // the output of a split unit that ends with a norm, before it, [n_tokens, n_embd]
+    DATA_BRANCH,   // the output of a split unit that is not added as it is, [n_tokens, n_embd]
     DATA_SHARED, // the residual stream, then the norm that the last unit has read and the next one
-                 // reads too, as routed experts behind a shared one do, [2, n_tokens, n_embd]
+                 // reads too, as routed experts behind a shared one do, or what the last unit has
+                 // left for the next one to add, [2, n_tokens, n_embd]
     DATA_LAYER_INPUTS, // what the embedding makes for each layer, [n_tokens, n_layers,
                        // n_layer_input]; sent once, behind the embedding
     DATA_ROUTED,  // the input of split experts, [n_tokens, n_embd], and the sorted pairs of tokens

@@ -174,17 +174,17 @@ static void begin_split(struct walker *w, int16_t u) {
 }
 
 // Ends a split unit: the CPU's columns of the residual stream go to the accelerator, or those of
-// the unit's output, if the accelerator adds the norm of that.
+// the unit's output, if that is not added as it is.
 static void end_split(struct walker *w, int16_t u) {
     const struct unit_place *place = place_of(w, u);
-    const bool normed = unit_post_norm(&w->s->shape->units[u]);
-    const enum step_data data = normed ? DATA_BRANCH : DATA_RESIDUAL;
+    const struct unit *unit = &w->s->shape->units[u];
+    const enum step_data data = unit_leaves_branch(unit) ? DATA_BRANCH : DATA_RESIDUAL;
     const int32_t n_embd = w->s->shape->n_embd;
     const int32_t first = footprint_split_row(n_embd, place->cpu_parts);
     compute(w, place->device, u, PHASE_OUT, -1);
     compute(w, DEVICE_HOST, u, PHASE_OUT, -1);
     hand_over(w, DEVICE_HOST, place->device, u, (struct columns){data, first, n_embd - first});
-    if (normed) compute(w, place->device, u, PHASE_NORM, -1);
+    if (unit_post_norm(unit)) compute(w, place->device, u, PHASE_NORM, -1);
     w->at = place->device;
 }
 

@@ -38,6 +38,7 @@ static bool are_twins(const struct shape *shape, const struct unit *a, const str
     if (a->kind != b->kind || a->n_tensors != b->n_tensors || a->n_heads != b->n_heads ||
         a->n_kv_heads != b->n_kv_heads || a->head_dim_k != b->head_dim_k ||
         a->head_dim_v != b->head_dim_v || a->window != b->window || a->gated != b->gated ||
+        a->gated_apart != b->gated_apart || a->joint_norm != b->joint_norm ||
         a->cache_unit != b->cache_unit || a->lends_cache != b->lends_cache ||
         a->state_bytes != b->state_bytes || a->n_experts != b->n_experts ||
         a->n_experts_used != b->n_experts_used || a->n_ff_expert != b->n_ff_expert)

@@ -38,6 +38,10 @@ const struct unit_tensor *unit_post_norm(const struct unit *unit) {
     return before_experts ? before_experts : unit_find(unit, ROLE_FFN_POST_NORM);
 }
 
+bool unit_leaves_branch(const struct unit *unit) {
+    return unit_post_norm(unit) || unit->joint_norm;
+}
+
 int32_t unit_leader(const struct shape *shape, int32_t unit) {
     const int32_t other = shape->units[unit].cache_unit;
     return other ? other : unit;
@@ -332,6 +336,7 @@ static enum status check_attention(const struct place *at) {
     const struct shape *s = at->shape;
     const bool attention = u->kind == UNIT_ATTENTION, has_cache = u->n_kv_heads > 0;
     const bool may_read = attention && !has_cache && u->state_bytes == 0;
+    const bool may_join = u->kind == UNIT_FFN || u->kind == UNIT_EXPERTS;
     const bool recurrent = unit_has_state(s, u), latent = attention && s->latent.rank;
     const int32_t row_width = latent ? s->latent.rank + s->n_rot : 0;
     const int64_t state = u->state_bytes <= MAX_STATE_BYTES ? (int64_t)u->state_bytes : INT64_MAX;
@@ -349,9 +354,11 @@ static enum status check_attention(const struct place *at) {
         {"head_dim_v", u->head_dim_v, 0, attention && !latent ? s->head_dim : 0},
         {"window", u->window, 0, attention && !latent ? SHAPE_CONTEXT : 0},
         {"gated", u->gated, 0, has_cache && s->has_gated_q},
+        {"gated_apart", u->gated_apart, 0, has_cache && !u->gated && s->has_gates_apart},
         {"norms_values", u->norms_values, 0, has_cache},
         {"lends_cache", u->lends_cache, 0, has_cache},
         {"reads_normed", u->reads_normed, 0, u->kind == UNIT_FFN},
+        {"joint_norm", u->joint_norm, 0, may_join && s->has_joint_norms},
         {"cache_unit", u->cache_unit, 0, may_read ? u - s->units - 1 : 0},
         {"state_bytes", state, expected,
          recurrent   ? expected

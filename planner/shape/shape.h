@@ -74,6 +74,7 @@ struct unit {
     int32_t n_heads, n_kv_heads, head_dim_k, head_dim_v;
     int32_t window;    // positions that a token sees, 0: all
     bool gated;        // the rows of the queries are those of a head, then its gate of the output
+    bool gated_apart;  // a matrix of its own makes the gate of the output
     bool norms_values; // values, which are the keys before their norm if the unit has no matrix for
                        // them, go through a norm without a weight, head by head
     bool lends_cache;  // later units read its cache
@@ -82,6 +83,9 @@ struct unit {
     // A member of FFN units: in place of a norm of its own, it reads that of the attention before
     // it.
     bool reads_normed;
+    // A member of a shared expert and of the experts behind it: they add one norm of the sum of
+    // both. The shared expert leaves its output to them, and they make its input once more.
+    bool joint_norm;
     // Members of experts units.
     int32_t n_experts, n_experts_used, n_ff_expert;
 };
@@ -126,9 +130,11 @@ struct shape {
     bool has_other_angles; // layers with a window, or queries, have a table of their own
     bool has_shared_gates; // a shared expert has a gate for each token
     bool has_gated_q;      // attention is gated in some layer
+    bool has_gates_apart;  // the gates of some layer's attention have a matrix of their own
     bool norms_all_heads;  // queries have one norm for all heads together, and so have keys
     bool norms_each_head;  // each head of queries and keys has a norm with weights of its own
     bool has_expert_norms; // experts read another norm than the dense FFN beside them
+    bool has_joint_norms;  // some experts and a shared one have a norm of their sum
     bool can_run;          // false: the runtime cannot compute the model, which can only be planned
     char why_not[160];     // of a file that cannot run; may be ""
     int32_t n_units;
@@ -142,6 +148,8 @@ enum tensor_use tensor_use_of(enum tensor_role role);
 // Finds the norm that the output of attention or an FFN goes through before it is added to the
 // residual stream; NULL if the unit adds it as it is.
 const struct unit_tensor *unit_post_norm(const struct unit *unit);
+// True if the output of a unit is not added to the residual stream as it is.
+bool unit_leaves_branch(const struct unit *unit);
 
 // Elements that the embedding makes of a token for all layers.
 int32_t shape_layer_inputs(const struct shape *shape);

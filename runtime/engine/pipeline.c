@@ -607,13 +607,19 @@ static uint64_t normed_after(const struct pipeline *p, int d) {
     return scratch->at[AREA_NORMED] - scratch->at[AREA_RESIDUAL];
 }
 
+// The input of split experts, which is elsewhere if they make it themselves behind a shared one.
+static char *routed_on(const struct pipeline *p, int d, int16_t unit, int32_t row) {
+    if (p->shape->units[unit].joint_norm) return area_on(p, d, AREA_EXPERT_IN);
+    return data_on(p, d, DATA_ROUTED, row);
+}
+
 // Copies the input of split experts, then where the pairs of each expert start, and the pairs.
 static void copy_routed(const struct pipeline *p, struct stream *s, const struct step *step,
                         struct token_rows rows) {
     const uint64_t n = (uint64_t)rows.n, x_bytes = (uint64_t)p->shape->n_embd * sizeof(float);
     const uint64_t pairs_bytes = step->bytes_fixed + n * (step->bytes_per_row - x_bytes);
-    stream_copy(s, data_on(p, step->peer, DATA_ROUTED, rows.first),
-                data_on(p, step->device, DATA_ROUTED, rows.first), n * x_bytes, COPY_FROM_DEVICE);
+    stream_copy(s, routed_on(p, step->peer, step->unit, rows.first),
+                routed_on(p, step->device, step->unit, rows.first), n * x_bytes, COPY_FROM_DEVICE);
     stream_copy(s, area_on(p, step->peer, AREA_PAIR_STARTS),
                 area_on(p, step->device, AREA_PAIR_STARTS), pairs_bytes, COPY_FROM_DEVICE);
 }

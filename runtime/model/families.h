@@ -39,7 +39,8 @@ struct family {
     float local_rope_base; // of layers with a window, unless the file has another; 0:
                            // that of the other layers
     bool attends_latent;   // to latent vectors (struct latent_shape)
-    bool gates_attention;  // by a sigmoid of rows that follow those of each query head
+    bool gates_attention;  // by a sigmoid of rows that follow those of each query head; a family
+                           // that needs ROLE_ATTN_GATE has a matrix for that
     enum recurrence recurrence;
     int32_t recurrent_period; // all but the last layer of each so many are recurrent, unless the
                               // file says which; 0: those without KV heads are

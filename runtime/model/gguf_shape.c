@@ -357,6 +357,12 @@ static void set_attention(const struct reader *r, int32_t l, struct unit *unit) 
     unit->head_dim_v = 0;
 }
 
+// True if a layer adds one norm of the sum of a shared expert and routed ones.
+static bool has_joint_norm(const struct layer *layer) {
+    return layer->has_unit[UNIT_FFN] && layer->has_unit[UNIT_EXPERTS] &&
+           layer->has_role[ROLE_FFN_POST_NORM] && !layer->has_role[ROLE_EXPERT_NORM];
+}
+
 static enum status start_layer(struct reader *r, int32_t l) {
     struct layer *layer = &r->layers[l];
     const bool *has = layer->has_unit;
@@ -369,6 +375,7 @@ static enum status start_layer(struct reader *r, int32_t l) {
         layer->unit_of[kind] = (int16_t)r->out->n_units;
         struct unit *unit = start(r, (enum unit_kind)kind, l);
         if (kind == UNIT_ATTENTION) set_attention(r, l, unit);
+        unit->joint_norm = kind != UNIT_ATTENTION && has_joint_norm(layer);
         if (kind != UNIT_EXPERTS) continue;
         unit->n_experts = r->n_experts;
         unit->n_experts_used = r->n_experts_used;
@@ -439,11 +446,9 @@ static enum status convert(const struct reader *r, const struct named *n, struct
 // file.
 static int rank_of(enum tensor_role role) { return role == ROLE_OTHER ? ROLES : (int)role; }
 
-// Puts a tensor into its unit, in the order of the roles.
-static enum status add_tensor(struct reader *r, struct named *n) {
+// Puts a tensor into a unit, in the order of the roles.
+static enum status put_tensor(struct reader *r, const struct named *n, struct unit *unit) {
     struct unit_tensor tensor;
-    struct unit *unit = find_unit(r, n);
-    if (!unit) return OK;
     if (convert(r, n, &tensor)) return r->e->status;
     if (unit->n_tensors == MAX_UNIT_TENSORS) {
         wrong_tensor(r, n, ERR_UNSUPPORTED, "is one too many in its part of the layer");
@@ -454,6 +459,15 @@ static enum status add_tensor(struct reader *r, struct named *n) {
         unit->tensors[at] = unit->tensors[at - 1];
     unit->tensors[at] = tensor;
     return OK;
+}
+
+// Puts a tensor into its unit. Experts that have a norm with a shared one make its input again.
+static enum status add_tensor(struct reader *r, struct named *n) {
+    struct unit *unit = find_unit(r, n);
+    if (!unit) return OK;
+    if (n->role == ROLE_FFN_NORM && unit->joint_norm && put_tensor(r, n, unit + 1))
+        return r->e->status;
+    return put_tensor(r, n, unit);
 }
 
 // Lets the head multiply with the embedding's table if it has none of its own.
@@ -505,6 +519,8 @@ static enum status check_attention(const struct reader *r, const struct unit *un
 static void widen(struct shape *s, const struct unit *unit) {
     s->has_other_angles = s->has_other_angles || unit->window;
     s->has_gated_q = s->has_gated_q || unit->gated;
+    s->has_gates_apart = s->has_gates_apart || unit->gated_apart;
+    s->has_joint_norms = s->has_joint_norms || unit->joint_norm;
     s->n_heads = max_i32(s->n_heads, unit->n_heads);
     s->n_kv_heads = max_i32(s->n_kv_heads, unit->n_kv_heads);
     s->head_dim = max_i32(s->head_dim, max_i32(unit->head_dim_k, unit->head_dim_v));
@@ -541,6 +557,9 @@ static enum status finish(struct reader *r) {
         const struct unit_tensor *q = unit_find(unit, ROLE_ATTN_Q);
         unit->gated =
             q && unit->n_heads > 0 && q->n_rows == 2 * (int64_t)unit->n_heads * unit->head_dim_k;
+        const struct unit_tensor *gate = unit_find(unit, ROLE_ATTN_GATE);
+        unit->gated_apart = gate && unit->state_bytes == 0 &&
+                            gate->n_rows == (int64_t)unit->n_heads * unit->head_dim_v;
         share_cache(r, u);
         const struct unit_tensor *down = unit_find(unit, ROLE_EXPERT_DOWN);
         if (unit->kind == UNIT_EXPERTS && down) unit->n_ff_expert = down->n_cols;

@@ -70,6 +70,17 @@ static enum status share_cache(const struct model *m, struct unit *unit, struct 
                    unit->layer);
 }
 
+static bool has_experts(const struct model *m, int32_t layer) {
+    return m->shape->n_experts && m->feeds[layer] && layer >= m->n_dense_layers;
+}
+
+// True if a layer adds one norm of the sum of a shared expert and routed ones.
+static bool has_joint_norm(const struct model *m, int32_t layer) {
+    return has_experts(m, layer) && m->n_ff[layer] &&
+           model_layer_has(m, layer, ROLE_FFN_POST_NORM) &&
+           !family_lists(m->family->needs, ROLE_EXPERT_NORM);
+}
+
 static void set_numbers(const struct model *m, struct unit *unit) {
     const struct shape *s = m->shape;
     const char *output = tensor_role_info(ROLE_OUTPUT)->name;
@@ -79,12 +90,18 @@ static void set_numbers(const struct model *m, struct unit *unit) {
     if (recurrent) unit->state_bytes = recurrent_state_bytes(&s->recurrent);
     if (attention && (!recurrent || s->recurrent.beside)) {
         unit->gated = m->family->gates_attention;
+        unit->gated_apart = family_lists(m->family->needs, ROLE_ATTN_GATE);
+        m->shape->has_gates_apart = m->shape->has_gates_apart || unit->gated_apart;
         unit->n_heads = s->n_heads;
         unit->n_kv_heads = m->n_kv_heads[unit->layer];
         unit->head_dim_k = m->head_dims[unit->layer];
         unit->head_dim_v = s->latent.rank ? 0 : unit->head_dim_k;
         unit->norms_values = m->family->norms_values;
         unit->window = m->windows[unit->layer];
+    }
+    if (unit->kind == UNIT_FFN || unit->kind == UNIT_EXPERTS) {
+        unit->joint_norm = has_joint_norm(m, unit->layer);
+        m->shape->has_joint_norms = m->shape->has_joint_norms || unit->joint_norm;
     }
     if (unit->kind == UNIT_EXPERTS) {
         unit->n_experts = s->n_experts;
@@ -98,16 +115,13 @@ static int64_t width_of(const struct model *m, const struct unit *unit, enum dim
     return dim == DIM_FF ? m->n_ff[unit->layer] : dims_of(m->shape, unit, dim);
 }
 
-static bool has_experts(const struct model *m, int32_t layer) {
-    return m->shape->n_experts && m->feeds[layer] && layer >= m->n_dense_layers;
-}
-
 // True if the tensor is another unit's in such a layer, or nobody's: the norm before experts is
-// that of a shared expert, routed experts have the end of the layer, and attention to the keys of
-// another unit has no norm for any.
+// that of a shared expert unless both have it, routed experts have the end of the layer, and
+// attention to the keys of another unit has no norm for any.
 static bool is_elsewhere(const struct model *m, const struct unit *unit, enum tensor_role role) {
     const bool last = tensor_role_info(role)->owner == OWNER_LAST;
-    if (unit->kind == UNIT_EXPERTS) return role == ROLE_FFN_NORM && m->n_ff[unit->layer];
+    if (unit->kind == UNIT_EXPERTS)
+        return role == ROLE_FFN_NORM && m->n_ff[unit->layer] && !unit->joint_norm;
     if (unit->kind == UNIT_FFN) return last && has_experts(m, unit->layer);
     return unit->cache_unit && role == ROLE_ATTN_K_NORM;
 }

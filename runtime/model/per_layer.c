@@ -85,9 +85,9 @@ enum status per_layer_floats(const struct layer_numbers *n, const char *key, flo
 static const struct {
     const char *architecture;
     int32_t period, window;
-} WINDOWS[] = {{"gemma2", 2, 4096}, {"gemma3", 6, 0},  {"gemma3n", 5, 0},
-               {"gpt-oss", 2, 0},   {"cohere2", 4, 0}, {"exaone4", 4, 0},
-               {"olmo2", 4, 0},     {"mellum", 4, 0},  {"exaone-moe", 4, 0}};
+} WINDOWS[] = {{"gemma2", 2, 4096},  {"gemma3", 6, 0},  {"gemma3n", 5, 0}, {"gpt-oss", 2, 0},
+               {"cohere2", 4, 0},    {"exaone4", 4, 0}, {"olmo2", 4, 0},   {"mellum", 4, 0},
+               {"exaone-moe", 4, 0}, {"afmoe", 4, 0}};
 
 // Sets out[l] to 1 where layer l slides: the key is a period, or a list of flags.
 static enum status read_pattern(const struct layer_numbers *n, int32_t period, int32_t *out,

@@ -315,6 +315,8 @@ def model_tensors(rng, spec, n_vocab):
             sizes.pop(name, None)
         for name, rows in sizes.items():
             matrix(f"{prefix}{name}.weight", rows, n_embd, 1.5 / np.sqrt(n_embd))
+        if spec.get("gated_apart"):
+            matrix(prefix + "attn_gate.weight", heads * head, n_embd, 1.5 / np.sqrt(n_embd))
         matrix(prefix + "attn_output.weight", n_embd, heads * head, 1 / np.sqrt(heads * head))
         for name in ["attn_q", "attn_k"] * spec.get("normed", False):
             if name in sizes:
@@ -494,6 +496,22 @@ GLM4MOE = (
             "expert_weights_scale": 1.5,
             "rope.dimension_count": 16,
             "rope.freq_base": 1e6,
+        }
+    }
+)
+# Layer 0 has a dense FFN; layer 3 sees all positions and has no rotary ones. Norms end attention and
+# what experts, and a shared one, make together.
+AFMOE = (
+    {"architecture": "afmoe", "normed": True, "heads": 4, "kv": 2, "head": 16, "layers": 4}
+    | {"gated_apart": True, "post_norms": True, "experts": 4, "used": 2, "selection_bias": True}
+    | {"ff": 32, "of_layer": {0: {"ff": 64}}, "tied": False}
+    | {"types": {"": "Q8_0", "attn_v": "F16", "attn_gate": "F16"}}
+    | {
+        "keys": DENSE_FIRST_KEYS
+        | {
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.826,
+            "attention.sliding_window": 5,
         }
     }
 )
@@ -1367,6 +1385,12 @@ MODELS = {
     | {"architecture": "falcon", "fused": True, "fused_ffn": False, "lacks": ["ffn_norm"]}
     | {"centred": True, "centred_bias": True, "ungated": True, "heads": 4, "head": 8}
     | {"types": {"": "Q8_0", "attn_output": "F16"}},
+    "afmoe": SMALL | AFMOE | {"shared": 32, "shared_gate": False, "dense": 1},
+    # Experts alone end with a norm.
+    "afmoe_unshared": SMALL
+    | AFMOE
+    | {"layers": 2, "of_layer": {}, "router_std": 2}
+    | {"keys": AFMOE["keys"] | {"leading_dense_block_count": 0, "expert_shared_count": 0}},
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

@@ -69,6 +69,16 @@ def scaled_latent_arguments(hp):
     }
 
 
+def empty_shared_experts(hp, weights):
+    """Shared experts without columns, in layers with experts that have none."""
+    out, n_embd = dict(weights), hp("embedding_length")
+    for name in [name for name in weights if name.endswith("ffn_gate_inp.weight")]:
+        for kind in ("gate", "up", "down"):
+            shared = name.replace("gate_inp", kind + "_shexp")
+            out.setdefault(shared, np.zeros((n_embd, 0) if kind == "down" else (0, n_embd)))
+    return out
+
+
 SHARED_EXPERTS = {
     f"ffn_{name}_shexp.weight": f"mlp.shared_experts.{name}_proj.weight"
     for name in ("gate", "up", "down")
@@ -318,6 +328,29 @@ FAMILIES = {
         "layer": SHARED_EXPERTS,
         "arguments": {"num_experts": "expert_count", "num_shared_experts": "expert_shared_count"},
         "more": expert_arguments,
+    },
+    "afmoe": {
+        "model": "AfmoeForCausalLM",
+        "windowed": "AfmoeForCausalLM",
+        "period": 4,
+        "layer": SHARED_EXPERTS
+        | {
+            "attn_gate.weight": "self_attn.gate_proj.weight",
+            "post_attention_norm.weight": "post_attention_layernorm.weight",
+            "ffn_norm.weight": "pre_mlp_layernorm.weight",
+            "ffn_gate_inp.weight": "mlp.router.gate.weight",
+            "exp_probs_b.bias": "mlp.expert_bias",
+            "post_ffw_norm.weight": "post_mlp_layernorm.weight",
+        },
+        "arguments": {
+            "num_experts": "expert_count",
+            "num_shared_experts": "expert_shared_count",
+            "num_dense_layers": "leading_dense_block_count",
+            "route_scale": "expert_weights_scale",
+        },
+        "more": expert_arguments,
+        "constants": {"mup_enabled": True},
+        "reshape": empty_shared_experts,
     },
     "mistral4": {
         "model": "Mistral4ForCausalLM",

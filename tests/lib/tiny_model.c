@@ -319,6 +319,8 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
         snprintf(name, sizeof name, "blk.%d.%s.bias", l, tensors[i].name);
         vector(t, name, tensors[i].rows, 0, 0.2f);
     }
+    snprintf(name, sizeof name, "blk.%d.attn_gate.weight", l);
+    if (m->gated_apart) matrix(t, name, TINY_EMBD, q, 0.25f);
     snprintf(name, sizeof name, "blk.%d.attn_sinks.weight", l);
     if (m->sinks) vector(t, name, TINY_HEADS, 0, 1);
     for (int i = 0; m->normed && i < (shares ? 1 : 2); i++) {

@@ -42,6 +42,7 @@ struct tiny_model {
     bool side_by_side;    // the FFN reads the norm before attention
     bool ungated;         // a dense FFN has no gate
     bool selected;        // experts are chosen by their gates and a bias
+    bool gated_apart;     // a matrix of its own makes the gate of attention's output
     bool capped;          // logits are divided by 2 and capped at 5
     bool scaled;          // the embedding, the residual stream and scores are
     bool fused;           // q, k and v are one tensor, and gate and up of a dense FFN

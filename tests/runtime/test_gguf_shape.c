@@ -66,6 +66,8 @@ static void same_unit(const struct unit *a, const struct unit *b) {
     assert_int_equal(a->head_dim_v, b->head_dim_v);
     assert_int_equal(a->window, b->window);
     assert_int_equal(a->gated, b->gated);
+    assert_int_equal(a->gated_apart, b->gated_apart);
+    assert_int_equal(a->joint_norm, b->joint_norm);
     assert_int_equal(a->lends_cache, b->lends_cache);
     assert_int_equal(a->cache_unit, b->cache_unit);
     assert_int_equal(a->state_bytes, b->state_bytes);
@@ -88,6 +90,8 @@ static void same_shape(const struct shape *a, const struct shape *b) {
     assert_int_equal(a->has_other_angles, b->has_other_angles);
     assert_int_equal(a->has_shared_gates, b->has_shared_gates);
     assert_int_equal(a->has_gated_q, b->has_gated_q);
+    assert_int_equal(a->has_gates_apart, b->has_gates_apart);
+    assert_int_equal(a->has_joint_norms, b->has_joint_norms);
     assert_memory_equal(&a->recurrent, &b->recurrent, sizeof a->recurrent);
     assert_memory_equal(&a->latent, &b->latent, sizeof a->latent);
     assert_int_equal(a->n_units, b->n_units);
@@ -177,6 +181,32 @@ static void test_equals_model_of_tiny(void **state) {
     check_known(f, f->path);
     assert_int_equal(f->shapes[0].units[7].cache_unit, 3);
     assert_int_equal(f->shapes[0].units[9].cache_unit, 5);
+}
+
+// Gates of attention with a matrix of their own, and one norm of the sum of experts and a shared
+// one, both of which have the norm before them.
+static void test_equals_model_of_afmoe(void **state) {
+    struct fixture *f = *state;
+    for (int shared = 0; shared < 2; shared++) {
+        const struct tiny_model tiny = {.architecture = "afmoe",
+                                        .n_layers = 2,
+                                        .normed = true,
+                                        .gated_apart = true,
+                                        .ends_with_norms = true,
+                                        .n_experts = 3,
+                                        .selected = true,
+                                        .shared = shared};
+        tiny_model_write(&tiny, f->path);
+        check_known(f, f->path);
+        const struct shape *s = &f->shapes[0];
+        const struct unit *experts = &s->units[s->n_units - 2];
+        assert_true(s->has_gates_apart && s->units[1].gated_apart);
+        assert_int_equal(s->has_joint_norms, shared);
+        assert_int_equal(experts->joint_norm, shared);
+        assert_non_null(unit_find(experts, ROLE_FFN_NORM));
+        assert_non_null(unit_post_norm(experts));
+        if (shared) assert_true(unit_leaves_branch(experts - 1) && !unit_post_norm(experts - 1));
+    }
 }
 
 static void test_equals_model_of_default(void **state) {
@@ -545,6 +575,7 @@ static void test_allocation_failures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_model_of_tiny),
+        cmocka_unit_test(test_equals_model_of_afmoe),
         cmocka_unit_test(test_equals_model_of_default),
         cmocka_unit_test(test_models_run),
         cmocka_unit_test(test_known_windows),
