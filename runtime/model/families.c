@@ -62,6 +62,7 @@ static const struct family FAMILIES[] = {
      .needs = {HEAD_NORMS}},
     {.architecture = "internlm2"},
     {.architecture = "baichuan", .n_layers_of_sloped = 40},
+    {.architecture = "xverse"},
     {.architecture = "exaone", .rope_neox = true},
     {.architecture = "pangu-embedded", .rope_neox = true},
     {.architecture = "minicpm", .needs_scales = true},

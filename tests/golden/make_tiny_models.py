@@ -1273,6 +1273,9 @@ MODELS = {
     "baichuan": SMALL
     | {"architecture": "baichuan", "heads": 4, "kv": 4, "head": 8, "tied": False, "ff": 32}
     | {"vocabulary": "spm", "types": {"": "Q8_0", "attn_v": "F16"}},
+    "xverse": SMALL
+    | {"architecture": "xverse", "heads": 4, "kv": 4, "head": 8, "tied": False, "ff": 32}
+    | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.dimension_count": 8}},
     # Half of each head turns; gate and up are one tensor.
     "chatglm": SMALL
     | {"architecture": "chatglm", "fused_ffn": True, "tied": False, "heads": 4, "kv": 2, "ff": 32}

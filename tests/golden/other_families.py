@@ -336,6 +336,7 @@ FAMILIES = {
     # The same as llama, but for the order in which heads turn.
     "exaone": {"model": "LlamaForCausalLM"},
     "baichuan": {"model": "LlamaForCausalLM", "adjacent": True},
+    "xverse": {"model": "LlamaForCausalLM", "adjacent": True},
     "pangu-embedded": {"model": "LlamaForCausalLM", "constants": {"attention_bias": True}},
     "minicpm": {"model": "GraniteForCausalLM", "adjacent": True}
     | {"arguments": {k: v for k, v in GRANITE_SCALES.items() if k != "attention_multiplier"}}
