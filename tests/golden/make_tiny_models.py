@@ -1273,6 +1273,12 @@ MODELS = {
     "baichuan": SMALL
     | {"architecture": "baichuan", "heads": 4, "kv": 4, "head": 8, "tied": False, "ff": 32}
     | {"vocabulary": "spm", "types": {"": "Q8_0", "attn_v": "F16"}},
+    # Queries, keys and values are one tensor with biases, as all matrices have them.
+    "codeshell": SMALL
+    | {"architecture": "codeshell", "centred": True, "centred_bias": True, "ungated": True}
+    | {"fused": True, "fused_ffn": False, "biases": ["attn_qkv", "attn_output"]}
+    | {"ffn_biases": True, "heads": 4, "kv": 2, "head": 8, "tied": False}
+    | {"types": {"": "Q8_0", "attn_output": "F16"}},
     "xverse": SMALL
     | {"architecture": "xverse", "heads": 4, "kv": 4, "head": 8, "tied": False, "ff": 32}
     | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.dimension_count": 8}},

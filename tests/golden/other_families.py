@@ -230,6 +230,16 @@ PHI = {
 # Class of the model, and which arguments it has besides: keys of the file (optional ones may be
 # missing), and constants; "period": all layers but the last of each period have a window, and
 # "local_base" is the base of their angles if it is not that of the others.
+STARCODER2 = {
+    "model": "Starcoder2ForCausalLM",
+    "layer": {
+        f"ffn_{ours}.{kind}": f"mlp.{theirs}.{kind}"
+        for ours, theirs in {"up": "c_fc", "down": "c_proj"}.items()
+        for kind in ("weight", "bias")
+    },
+    "eps": "norm_epsilon",
+}
+
 FAMILIES = {
     "olmo2": {
         "model": "Olmo2ForCausalLM",
@@ -291,15 +301,8 @@ FAMILIES = {
         },
         "arguments": {"num_experts": "expert_count", "moe_topk": "expert_used_count"},
     },
-    "starcoder2": {
-        "model": "Starcoder2ForCausalLM",
-        "layer": {
-            f"ffn_{ours}.{kind}": f"mlp.{theirs}.{kind}"
-            for ours, theirs in {"up": "c_fc", "down": "c_proj"}.items()
-            for kind in ("weight", "bias")
-        },
-        "eps": "norm_epsilon",
-    },
+    "starcoder2": STARCODER2,
+    "codeshell": STARCODER2 | {"reshape": split_heads},
     "stablelm": {
         "model": "StableLmForCausalLM",
         "eps": "layer_norm_eps",
