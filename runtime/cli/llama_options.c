@@ -60,6 +60,7 @@ static const struct llama_variable variables[] = {
      .clash = "0"},
     {.name = "LLAMA_ARG_THINK_BUDGET_MESSAGE", .option = "--reasoning-budget-message"},
     {.name = "LLAMA_ARG_REASONING", .option = "--reasoning"},
+    {.name = "LLAMA_ARG_SPEC_TYPE", .option = "--spec-type", .other = "--plan"}, // it has the rows
 };
 
 const struct llama_option *llama_option_find(const char *name, size_t length) {

@@ -105,3 +105,16 @@ result plan_without_room
 capture "$TANDEM" run -m "$MODEL" -p x --spec-type draft-mtp
 [ $code -eq 2 ] && grep -q 'draft-mtp is not in tandem yet' "$err"
 result other_types
+
+# ---- The variable --------------------------------------------------------------------------------
+export LLAMA_ARG_SPEC_TYPE=ngram-simple
+generate variable_plain --temp 0 --device none --spec-type none
+generate variable --temp 0 --device none --spec-ngram-simple-size-n 3 --spec-ngram-simple-size-m 7
+alike variable_plain variable
+# A plan file tells how many rows there are.
+capture "$TANDEM" run -m "$MODEL" --device none --plan "$work/one.json" -p x -n 2 -q
+[ $code -eq 0 ]
+result variable_with_a_plan
+capture env LLAMA_ARG_SPEC_TYPE=draft-mtp "$TANDEM" run -m "$MODEL" -p x
+[ $code -eq 2 ] && grep -q 'LLAMA_ARG_SPEC_TYPE.*draft-mtp is not in tandem yet' "$err"
+result variable_of_another_type
