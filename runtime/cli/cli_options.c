@@ -98,7 +98,8 @@ static const struct command_words commands[COMMAND_COUNT] = {
          "Computes the text in windows of -c tokens and writes, for each column of "
          "each matrix, the sum\nof squares of what it was multiplied with, as "
          "llama-imatrix does, for quantize or llama-quantize.\nRuns on the CPU; tokens "
-         "that fill no window are left out; a file is never overwritten.\n",
+         "that fill no window are left out; a file is never overwritten.\nCtrl-C ends it early "
+         "and keeps what was computed.\n",
          "-m model-f16.gguf -f text.txt -o imatrix.gguf"},
     [COMMAND_PULL] =
         {"pull", "ORG/REPO[:QUANT]", "fetches a model from huggingface.co",

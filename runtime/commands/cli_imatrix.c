@@ -3,7 +3,8 @@
  *
  * By the rule of llama-imatrix the tokens are cut into windows of -c tokens, each computed by
  * itself from position 0 and beginning with the token that begins texts; what fills no window is
- * left out. Logits of all tokens are asked for, since the last layer leaves out others.
+ * left out. Logits of all tokens are asked for, since the last layer leaves out others. An
+ * interrupted measurement leaves a file of the windows that were computed by then.
  */
 #include "runtime/commands/commands.h"
 
@@ -29,8 +30,8 @@ struct imatrix {
     size_t text_bytes;
     const char *path; // of the new file
     struct new_file file;
-    int32_t n_window, n_windows;
-    struct importance_sums *list; // owned, [n_matrices]: those that were used
+    int32_t n_window, n_windows, n_computed; // tokens of a window; windows
+    struct importance_sums *list;            // owned, [n_matrices]: those that were used
     uint32_t n_matrices;
     uint64_t n_experts, n_unused; // matrices of experts, and those that no token went to
 };
@@ -85,8 +86,9 @@ static enum status compute_windows(struct imatrix *m, struct cli *cli, struct er
         if (bos >= 0) window[0] = bos;
         generate_forget(&m->generator);
         if (generate_read(&m->generator, window, m->n_window, &logits, e)) return e->status;
+        m->n_computed++;
         if (!progress_tell(&progress, "measure", (uint64_t)w + 1, (uint64_t)m->n_windows))
-            return err_set(e, ERR_CANCELLED, "interrupted; no file is left");
+            return err_set(e, ERR_CANCELLED, "interrupted");
     }
     progress_bar_clear(&cli->bar);
     return OK;
@@ -118,10 +120,22 @@ static enum status write_file(struct imatrix *m, const struct cli_options *o, st
     const struct importance_file file = {.list = m->list,
                                          .n = m->n_matrices,
                                          .dataset = o->file,
-                                         .n_chunks = (uint32_t)m->n_windows,
+                                         .n_chunks = (uint32_t)m->n_computed,
                                          .chunk_tokens = (uint32_t)m->n_window};
     if (importance_write(&m->file, &file, e)) return e->status;
     return new_file_commit(&m->file, e);
+}
+
+// Computes all windows and writes the file, with fewer windows if it is interrupted. Matrices may
+// have met a part of one more then: each has its own count of tokens.
+static enum status measure(struct imatrix *m, struct cli *cli, struct err *e) {
+    const struct cli_options *o = &cli->options;
+    if (compute_windows(m, cli, e) == OK) return write_file(m, o, e);
+    if (e->status != ERR_CANCELLED) return e->status;
+    if (m->n_computed == 0) return err_set(e, ERR_CANCELLED, "interrupted; no file is left");
+    if (write_file(m, o, e)) return e->status;
+    return err_set(e, ERR_CANCELLED, "interrupted; %s has the inputs of %d of %d windows", m->path,
+                   m->n_computed, m->n_windows);
 }
 
 static enum status print_result(const struct imatrix *m, const struct cli_options *o,
@@ -159,8 +173,7 @@ enum status cli_imatrix(struct cli *cli, struct err *e) {
     signal_watch();
     if (check_options(o, e) || new_file_open(&m.file, m.path, e) ||
         cli_read_text(cli, &m.text, &m.text_bytes, e) || open_engine(&m, cli, e) ||
-        read_tokens(&m, o, e) || compute_windows(&m, cli, e) || write_file(&m, o, e) ||
-        print_result(&m, o, e))
+        read_tokens(&m, o, e) || measure(&m, cli, e) || print_result(&m, o, e))
         status = e->status;
     new_file_close(&m.file);
     generate_close(&m.generator);

@@ -57,3 +57,16 @@ result no_chunks
 (cd "$work" && "$program" imatrix -q -m experts.gguf -f text -c 64 --chunks 1 2>>err) &&
     [ -s "$work/imatrix.gguf" ]
 result default_name
+# Ctrl-C keeps what was computed.
+seq 1 60000 >"$work/long"
+capture env TERM=xterm python3 tests/lib/terminal.py "$TANDEM" imatrix -m "$tiny/converted_llama.gguf" \
+    -f "$work/long" -c 64 -t 1 -o "$work/part" <<'X'
+wait(r'measure +\[[^]]*\] +[1-9]')
+keys(CTRL_C)
+ends(130)
+computed, windows = map(int, re.search(r'part has the inputs of (\d+) of (\d+) windows', seen()).groups())
+assert 0 < computed < windows, seen()
+X
+[ $code -eq 0 ] && capture "$TANDEM" quantize --imatrix "$work/part" "$tiny/converted_llama.gguf" "$work/part.gguf" Q4_1 &&
+    [ $code -eq 0 ] && grep -q 'with importance' "$err"
+result interrupted
