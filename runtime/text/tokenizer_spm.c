@@ -22,10 +22,15 @@
 
 // ---- Loading ------------------------------------------------------------------------------------
 
+// Files without scores, as those of XVERSE, have equal ones, so that the leftmost pair is merged
+// first.
 static enum status load_scores(struct tokenizer *t, const struct gguf *g, struct err *e) {
     const char *key = "tokenizer.ggml.scores";
     const struct gguf_value *scores = gguf_find(g, key);
-    if (!scores) return err_set(e, ERR_FORMAT, "%s: missing", key);
+    if (!scores && t->unigram) return err_set(e, ERR_FORMAT, "%s: missing", key);
+    t->scores = mem_alloc(t->count, sizeof *t->scores);
+    if (!t->scores) return err_memory(e, t->count * sizeof *t->scores, "token scores");
+    if (!scores) return OK;
     bool floats = scores->element == GGUF_F32 || scores->element == GGUF_F64;
     if (scores->type != GGUF_ARRAY || scores->element == GGUF_STRING || scores->count < t->count) {
         char text[64];
@@ -34,8 +39,6 @@ static enum status load_scores(struct tokenizer *t, const struct gguf *g, struct
         return err_actual(e, "%s, %" PRIu64, gguf_type_text(scores, text, sizeof text),
                           scores->count);
     }
-    t->scores = mem_alloc(t->count, sizeof *t->scores);
-    if (!t->scores) return err_memory(e, t->count * sizeof *t->scores, "token scores");
     for (uint32_t id = 0; id < t->count; id++) {
         float score =
             floats ? (float)gguf_array_float(scores, id) : (float)gguf_array_int(scores, id);
