@@ -461,7 +461,8 @@ static enum status put_tensor(struct reader *r, const struct named *n, struct un
     return OK;
 }
 
-// Puts a tensor into its unit. Experts that have a norm with a shared one make its input again.
+// Puts a tensor into its unit. Experts that have a norm with a shared one, which is the unit before
+// theirs, make its input again.
 static enum status add_tensor(struct reader *r, struct named *n) {
     struct unit *unit = find_unit(r, n);
     if (!unit) return OK;

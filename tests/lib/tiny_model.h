@@ -70,6 +70,12 @@ struct tiny_model {
     int padding;   // rows of the matrices that have no token, at the end of TINY_VOCAB
 };
 
+// Members of a model with norms at the ends of its parts, gates of attention that have a matrix,
+// and experts that have one norm with a shared one, if there is one.
+#define TINY_AFMOE                                                                         \
+    .architecture = "afmoe", .normed = true, .gated_apart = true, .ends_with_norms = true, \
+    .selected = true
+
 // All keys, the byte vocabulary and the tensors (matrices F16, norms F32), not yet finished: a test
 // may add to it or leave some out. skip is a pattern, as of fnmatch, of the names of tensors or
 // keys that are left out, or NULL.

@@ -188,13 +188,7 @@ static void test_equals_model_of_tiny(void **state) {
 static void test_equals_model_of_afmoe(void **state) {
     struct fixture *f = *state;
     for (int shared = 0; shared < 2; shared++) {
-        const struct tiny_model tiny = {.architecture = "afmoe",
-                                        .n_layers = 2,
-                                        .normed = true,
-                                        .gated_apart = true,
-                                        .ends_with_norms = true,
-                                        .n_experts = 3,
-                                        .selected = true,
+        const struct tiny_model tiny = {TINY_AFMOE, .n_layers = 2, .n_experts = 3,
                                         .shared = shared};
         tiny_model_write(&tiny, f->path);
         check_known(f, f->path);
