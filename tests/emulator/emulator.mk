@@ -23,7 +23,7 @@ EMU_WARNINGS := $(if $(SANITIZED),-w,-Wall -Wextra -Werror -Wno-unknown-pragmas 
 EMU_C := -std=gnu11 -D_GNU_SOURCE $(WARNINGS)
 EMU_CPP := -std=c++17 -fno-exceptions -fno-rtti $(EMU_WARNINGS) \
   $(if $(findstring clang,$(EMU_CXX)),,-fno-gnu-unique) -include tests/emulator/cuda_host.hpp
-EMU_COMMON := $(if $(SANITIZED),-O1 -g1,-O2 -g) -march=x86-64-v3 -fPIC -fvisibility=hidden -fno-strict-aliasing -I.
+EMU_COMMON := $(if $(SANITIZED),-O1,-O2) -g1 -march=x86-64-v3 -fPIC -fvisibility=hidden -fno-strict-aliasing -I.
 EMU_CHECKS := $(filter -fsanitize% -fno-sanitize% -fno-omit%,$(MODE_$(BUILD)))
 # Under TSan every GPU thread is a thread of its own to it, and only the kernels are watched.
 EMU_C += $(if $(filter tsan,$(BUILD)),-DSIMT_TSAN,$(EMU_CHECKS))
