@@ -389,7 +389,7 @@ static struct errors find_errors(const struct op_check *c, bool may_be_nan) {
         double off = fabs(want - got);
         found.error += off * off;
         found.energy += want * want;
-        if (!(off <= found.largest)) found.largest = off; // takes a NaN too
+        if (isnan(off) || off > found.largest) found.largest = off; // a NaN stays
         found.count++;
     }
     return found;
