@@ -307,6 +307,14 @@ INLINE void steps_together(struct chunk *c, int n, struct quad rows, int64_t b, 
     }
 }
 
+// Vector i of the four rows' columns times that of x.
+INLINE veci dot_vector(struct quad rows, const int8_t *x, int i, struct format f) {
+#if SIGNED_BYTES
+    if (f.products) return dot_quad_signed(rows, x, i, f.products);
+#endif
+    return dot_quad(rows, x, i, f.order, f.extra, f.columns);
+}
+
 INLINE void step_sums(struct chunk *c, int n, struct quad rows, int64_t b, int64_t k,
                       struct format f) {
     const int q = rows.number;
@@ -324,8 +332,7 @@ INLINE void step_sums(struct chunk *c, int n, struct quad rows, int64_t b, int64
             c->sums[0][k + i][q] = dot_halves(rows, x, i, f.extra, f.halves);
             continue;
         }
-        split_parts(dot_quad(rows, x, 2 * i, f.order, f.extra, f.columns),
-                    dot_quad(rows, x, 2 * i + 1, f.order, f.extra, f.columns), halves);
+        split_parts(dot_vector(rows, x, 2 * i, f), dot_vector(rows, x, 2 * i + 1, f), halves);
         put_sums(c, k + i, q, halves, f.extra);
     }
 }

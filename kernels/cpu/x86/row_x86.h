@@ -490,6 +490,21 @@ INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum block_order 
     return extra == ACT_HALF_FACTORS && i % 2 ? V(srai_epi32)(sums, 2) : sums;
 }
 
+#if SIGNED_BYTES
+// The same in order, for magnitudes up to 64 whose signs are bits of their own. products has those
+// of a row's columns with x, added up by fours.
+INLINE veci dot_quad_signed(struct quad rows, const int8_t *x, int i,
+                            veci (*products)(const uint8_t *at, int i, veci x)) {
+    const veci acts = load_vector((const uint8_t *)x + i * (int)sizeof(veci));
+    veci v[4];
+    UNROLL for (int r = 0; r < 4; r++) {
+        v[r] = products(rows.at + r * rows.stride, i, acts);
+        prefetch_beside(rows, r, i, STEP_BLOCKS / VECTOR_BLOCKS, v + r);
+    }
+    return add_pairs(add_pairs(v[0], v[1], true), add_pairs(v[2], v[3], true), false);
+}
+#endif
+
 // The ith QUAD_BLOCKS blocks of the four rows times those of x: a 128-bit part for every block.
 INLINE veci dot_halves(struct quad rows, const int8_t *x, int i, enum act_extra extra,
                        void (*halves)(const uint8_t *at, int i, veci out[2])) {

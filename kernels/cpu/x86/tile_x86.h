@@ -60,6 +60,9 @@ struct format {
 #else
     veci (*columns)(const uint8_t *at, int i); // see row_x86.h; NULL: has halves
     void (*halves)(const uint8_t *at, int i, veci out[2]);
+#if SIGNED_BYTES
+    veci (*products)(const uint8_t *at, int i, veci x); // of one token's columns, see grid_x86.h
+#endif
     void (*head)(veci head, struct panel *out); // see panel_x86.h; NULL: scales lie elsewhere
     struct strip strip;
     bool digits; // in base 3: see digits_token
