@@ -43,7 +43,7 @@ include base/target.mk base/libraries.mk
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Wvla $(WERROR) $(if $(findstring clang,$(CC)),,-Wno-format-truncation)
 WARNINGS := $(if $(SANITIZED),-w,$(WARNINGS))
 FLAGS := -std=gnu11 -D_GNU_SOURCE $(MODE_$(BUILD)) $(WARNINGS) $(OPENMP) -fPIC -fvisibility=hidden -I.
-# A program's debug sections are half of it; packed they are a third of that.
+# A program's debug sections are two fifths of it; packed they are a third of that.
 FLAGS += $(if $(filter darwin,$(SYSTEM)),,-gz)
 FLAGS += $(if $(USE_HWLOC),,-DHAVE_HWLOC=0) $(call cflags_of,$(PACKAGES))
 CMOCKA := -lcmocka
