@@ -41,6 +41,6 @@ for level in neon=cortex-a57 dotprod=neoverse-n1 i8mm=max; do
     (ARM_CPU=${level#*=} && export ARM_CPU && check_level "${level%=*}") >"$work/${level%=*}.tests" 2>&1 &
 done
 (ARM_CPU=max TANDEM=$work/tandem TOOLS=$native && export ARM_CPU TANDEM TOOLS &&
-    sh tests/cli/cli_tiny.sh) >"$work/tiny.tests" 2>&1 &
+    sh tests/cli/cli_tiny.sh || echo "not ok tiny_models # exit code $?") >"$work/tiny.tests" 2>&1 &
 wait
 cat "$work"/*.tests
