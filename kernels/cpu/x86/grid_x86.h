@@ -221,8 +221,8 @@ INLINE veci put_signs(veci v, sign_bits minus, int centre) {
 }
 #endif
 
-// One token of AVX2 takes signs into the activations instead of columns: w and x have to be made
-// non-negative and signed for their products anyway.
+// Products of signed bytes need magnitudes of weights and signs in activations, so with AVX2 one
+// token takes the signs into its activations, and the columns stay as they were looked up.
 #if SIGNED_BYTES
 INLINE veci dot_magnitudes(veci v, sign_bits minus, veci x) {
     x = _mm256_sub_epi8(_mm256_xor_si256(x, minus), minus);
@@ -236,12 +236,12 @@ INLINE veci products_iq3_xxs(const uint8_t *at, int i, veci x) {
 INLINE veci products_iq2_xxs(const uint8_t *at, int i, veci x) {
     return dot_magnitudes(entries_iq2_xxs(at, i), minus_iq2_xxs(at, i), x);
 }
-#define PRODUCTS_OF(name) .products = products_##name,
+#define PRODUCTS_OF(name) products_##name
 #else
-#define PRODUCTS_OF(name)
+#define PRODUCTS_OF(name) NULL
 #endif
 
-#define ROW_IQ3_XXS PRODUCTS_OF(iq3_xxs).columns = columns_iq3_xxs, .no_near = true
+#define ROW_IQ3_XXS .columns = columns_iq3_xxs, .products = PRODUCTS_OF(iq3_xxs), .no_near = true
 INLINE veci columns_iq3_xxs(const uint8_t *at, int i) {
     return put_signs(entries_iq3_xxs(at, i), minus_iq3_xxs(at, i), SIGNED_CENTRE);
 }
@@ -251,7 +251,7 @@ INLINE veci columns_iq3_s(const uint8_t *at, int i) {
     return put_signs(entries_iq3_s(at, i), minus_iq3_s(at, i), 15);
 }
 
-#define ROW_IQ2_XXS PRODUCTS_OF(iq2_xxs).columns = columns_iq2_xxs, .no_near = true
+#define ROW_IQ2_XXS .columns = columns_iq2_xxs, .products = PRODUCTS_OF(iq2_xxs), .no_near = true
 INLINE veci columns_iq2_xxs(const uint8_t *at, int i) {
     return put_signs(entries_iq2_xxs(at, i), minus_iq2_xxs(at, i), SIGNED_CENTRE);
 }

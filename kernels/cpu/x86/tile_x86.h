@@ -60,9 +60,7 @@ struct format {
 #else
     veci (*columns)(const uint8_t *at, int i); // see row_x86.h; NULL: has halves
     void (*halves)(const uint8_t *at, int i, veci out[2]);
-#if SIGNED_BYTES
-    veci (*products)(const uint8_t *at, int i, veci x); // of one token's columns, see grid_x86.h
-#endif
+    veci (*products)(const uint8_t *at, int i, veci x); // of one token, or NULL: see grid_x86.h
     void (*head)(veci head, struct panel *out); // see panel_x86.h; NULL: scales lie elsewhere
     struct strip strip;
     bool digits; // in base 3: see digits_token
