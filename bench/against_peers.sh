@@ -2,33 +2,36 @@
 # against_peers.sh: measures tandem beside llama-bench programs, on the CPU alone and in turn.
 #
 #   [TANDEM=build/tandem] [PEERS="NAME=PROGRAM ..."] bench/against_peers.sh [-m MODEL] [-p PROMPT]
-#       [-n TOKENS] [-t THREADS] [-r ROUNDS] [-o ROWS]
+#       [-n TOKENS] [-t THREADS] [-i LEVEL] [-r ROUNDS] [-o ROWS]
 #
 # PEERS names llama-bench programs that were built for the CPU, as of llama.cpp or ik_llama.cpp, by
-# paths without blanks; without it llama-bench is taken from the PATH. In each round every program computes a prompt of
-# PROMPT tokens and then TOKENS single ones (0: not that test); they take turns in beginning, since a
-# shared machine changes its speed. Prints the median of each over all rounds and tandem's median by
-# each peer's: above 1, tandem is faster; in brackets the least and the most of a round. -o appends
-# one row in the form of bench/results.tsv to that file. Exit code 1 if a program fails or names
-# another model; 2 for a wrong command line, or without a peer.
+# paths without blanks; without it llama-bench is taken from the PATH. In each round every program
+# computes a prompt of PROMPT tokens and then TOKENS single ones (0: not that test); they take turns
+# in beginning, since a shared machine changes its speed. -i holds tandem to LEVEL, as avx2, beside
+# peers that were built for no more (auto: the best of this computer). Prints the median of each
+# over all rounds and tandem's median by each peer's: above 1, tandem is faster; in brackets the
+# least and the most of a round. -o appends one row in the form of bench/results.tsv to that file.
+# Exit code 1 if a program fails or names another model; 2 for a wrong command line, or without a
+# peer.
 set -u
 : "${TANDEM:=build/tandem}" "${PEERS:=}"
-model=models/SmolLM2-135M-Instruct.Q4_1.gguf prompt=512 tokens=64 threads=1 rounds=5 rows=
+model=models/SmolLM2-135M-Instruct.Q4_1.gguf prompt=512 tokens=64 threads=1 level=auto rounds=5 rows=
 
 fail() { # CODE TEXT
     echo "against_peers: $2" >&2
     exit "$1"
 }
 
-while getopts m:p:n:t:r:o: option; do
+while getopts m:p:n:t:i:r:o: option; do
     case $option in
     m) model=$OPTARG ;;
     p) prompt=$OPTARG ;;
     n) tokens=$OPTARG ;;
     t) threads=$OPTARG ;;
+    i) level=$OPTARG ;;
     r) rounds=$OPTARG ;;
     o) rows=$OPTARG ;;
-    *) fail 2 'usage: against_peers.sh [-m MODEL] [-p N] [-n N] [-t N] [-r ROUNDS] [-o ROWS]' ;;
+    *) fail 2 'usage: against_peers.sh [-m MODEL] [-p N] [-n N] [-t N] [-i LEVEL] [-r ROUNDS] [-o ROWS]' ;;
     esac
 done
 for number in "$prompt" "$tokens" "$threads" "$rounds"; do
@@ -57,7 +60,7 @@ measure() {
     set -- "$1" "$2" "$3" -m "$model" -p "$prompt" -n "$tokens" -t "$threads" -r 1 -o json
     result=$work/$2.$1.json errors=$work/errors program=$3 name=$2
     if [ "$name" = tandem ]; then
-        set -- "$@" --device none -q
+        set -- "$@" --device none --isa "$level" -q
         shift 3
         "$program" bench "$@" >"$result" 2>"$errors"
     else
@@ -77,7 +80,7 @@ done
 
 commit=$(git rev-parse --short HEAD 2>/dev/null)$(git diff --quiet HEAD 2>/dev/null || echo +)
 names=$(for peer in $PEERS; do echo "${peer%%=*}"; done)
-command="bench/against_peers.sh -m ${model##*/} -p $prompt -n $tokens -t $threads -r $rounds"
+command="bench/against_peers.sh -m ${model##*/} -p $prompt -n $tokens -t $threads -i $level -r $rounds"
 # shellcheck disable=SC2086
 python3 - "$work" "$rounds" "$commit" "$command" "$rows" $names <<'X'
 import json, os, statistics, sys

@@ -44,7 +44,7 @@ wrong() {
 fake tandem plain.gguf 300 100 200
 fake one plain.gguf 200 100 1000
 fake two plain.gguf 400 800 400
-compare "one=$work/one two=$work/two" -t 3 -r 3 -o "$work/rows"
+compare "one=$work/one two=$work/two" -t 3 -i avx2 -r 3 -o "$work/rows"
 cat >"$work/want" <<'X'
 prefill of 8: tandem 200.0 tokens/s, one 200.0: 1.00 x (0.20 to 1.50), two 400.0: 0.50 x (0.12 to 0.75)
 decode of 4: tandem 20.0 tokens/s, one 20.0: 1.00 x (0.20 to 1.50), two 40.0: 0.50 x (0.12 to 0.75)
@@ -53,10 +53,10 @@ X
 result medians_and_ratios
 [ "$(tr '\n' ' ' <"$work/turns")" = 'tandem one two one two tandem two tandem one ' ]
 result takes_turns
-grep -q '^bench -m .* -p 8 -n 4 -t 3 -r 1 -o json --device none' "$work/tandem.arguments" &&
+grep -q '^bench -m .* -p 8 -n 4 -t 3 -r 1 -o json --device none --isa avx2 ' "$work/tandem.arguments" &&
     grep -qx -- "-m $tiny -p 8 -n 4 -t 3 -r 1 -o json" "$work/one.arguments"
 result same_arguments
-awk -F '\t' 'NF != 6 || $2 != "a CPU" || $3 !~ /against_peers.sh -m plain.gguf -p 8 -n 4 -t 3 -r 3$/ ||
+awk -F '\t' 'NF != 6 || $2 != "a CPU" || $3 !~ /against_peers.sh -m plain.gguf -p 8 -n 4 -t 3 -i avx2 -r 3$/ ||
     $4 !~ /^a model: prefill of 8: .* 0.75\); decode of 4: / || $6 != "peers: one c-one, two c-two" {
     exit bad = 1 } END { exit bad || NR != 1 }' "$work/rows"
 result appends_a_row
