@@ -347,9 +347,21 @@ INLINE int64_t step_at(const struct chunk *c, int64_t start) {
     return start < last ? start : last;
 }
 
+#if !WIDE
+// Finds the entries of the steps of four rows from block b of theirs on.
+INLINE void find_step(struct quad rows, int64_t b, struct format f, struct found_block out[4]) {
+    rows.at += b / f.block_panels * f.block_bytes;
+    UNROLL for (int r = 0; r < 4; r++) f.find(rows.at + r * rows.stride, out + r);
+}
+#endif
+
 // Fills the sums of a quad.
 INLINE void quad_sums(struct chunk *c, int n, struct quad rows, struct format f,
                       struct ahead *ahead) {
+#if !WIDE
+    struct found_block found[2][4]; // of this step and of the next
+    if (f.find) find_step(rows, 0, f, found[0]);
+#endif
     for (int64_t start = 0, k = 0; start < c->n_blocks; start += STEP_BLOCKS) {
         const int64_t b = step_at(c, start);
         struct quad at = rows;
@@ -358,6 +370,15 @@ INLINE void quad_sums(struct chunk *c, int n, struct quad rows, struct format f,
         if (!BOOKS) __asm__("" : "+r"(at.next)); // hides that both have a common base
         at.far = ahead->at;
         ahead->at += at.far_bytes;
+#if !WIDE
+        if (f.find) {
+            const int64_t step = start / STEP_BLOCKS, next = start + STEP_BLOCKS;
+            if (next < c->n_blocks) find_step(rows, step_at(c, next), f, found[(step + 1) % 2]);
+            at.at = (const uint8_t *)found[step % 2];
+            at.stride = sizeof(struct found_block);
+            at.three_strides = 3 * at.stride;
+        }
+#endif
         step_sums(c, n, at, b, k, f);
         k += STEP_BLOCKS / QUAD_BLOCKS;
     }
