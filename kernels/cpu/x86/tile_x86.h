@@ -238,19 +238,24 @@ INLINE void dot_panel(const struct panel *p, const struct acts *acts, int64_t bl
 
 #if SIGNED_BYTES
 // The same for panels of ACT_SUM whose signs are split: an exclusive or, which three ports take,
-// instead of a sign, which the two ports of multiplications take.
+// instead of a sign, which the two ports of multiplications take. Two products are at least
+// -2*128*128, and at most 2*128*127; of small magnitudes, up to 63, four fit 16 bits too. small is
+// a constant.
 INLINE void dot_split(const struct panel *p, const struct acts *acts, int64_t block, int n,
-                      vecf *acc) {
+                      bool small, vecf *acc) {
     const veci ones = V(set1_epi16)(1);
+    const int together = small ? 2 : 1;
     veci sum[TOKENS];
     UNROLL for (int t = 0; t < n; t++) sum[t] = p->parts[0];
-    UNROLL for (int c = 0; c < 8; c++) {
+    UNROLL for (int c = 0; c < 8; c += together) {
         UNROLL for (int t = 0; t < n; t++) {
-            veci x = broadcast4(acts->rows[t] + block * ACT_COLS + 4 * c);
-            x = V_SI(xor)(x, p->signs[c]);
-            // Two products are at least -2*128*128, and at most 2*128*127.
-            const veci pairs = V(maddubs_epi16)(p->bytes[c], x);
-            sum[t] = V(add_epi32)(sum[t], V(madd_epi16)(pairs, ones));
+            veci pairs[2];
+            UNROLL for (int k = 0; k < together; k++) {
+                const veci x = broadcast4(acts->rows[t] + block * ACT_COLS + 4 * (c + k));
+                pairs[k] = V(maddubs_epi16)(p->bytes[c + k], V_SI(xor)(x, p->signs[c + k]));
+            }
+            if (small) pairs[0] = V(add_epi16)(pairs[0], pairs[1]);
+            sum[t] = V(add_epi32)(sum[t], V(madd_epi16)(pairs[0], ones));
             __asm__("" : "+v"(sum[t])); // gcc would add later, and keep 32 products
         }
     }
