@@ -91,6 +91,7 @@ INLINE veci entries_iq1_m(const uint8_t *at, int i) {
     return _mm512_mask_add_epi64(entries, plus, entries, _mm512_set1_epi8(1));
 }
 
+struct found_block;
 #else
 // A block of 256 columns, found: the places of its entries in the codebook, 64 or 32, and 32 bits
 // for each vector of columns, their signs or those of eighths. It is written well before it is read
@@ -304,7 +305,8 @@ MINUS(iq2_s)
 #undef MINUS
 
 // Products of signed bytes need magnitudes of weights and signs in activations, so with AVX2 one
-// token takes the signs into its activations, and the columns stay as they were looked up.
+// token takes the signs into its activations, and the columns stay as they were looked up, without
+// a centre.
 #if SIGNED_BYTES
 INLINE veci dot_magnitudes(veci v, sign_bits minus, veci x) {
     x = _mm256_sub_epi8(_mm256_xor_si256(x, minus), minus);
@@ -318,48 +320,62 @@ INLINE veci products_iq3_xxs(const uint8_t *at, int i, veci x) {
 INLINE veci products_iq2_xxs(const uint8_t *at, int i, veci x) {
     return dot_magnitudes(entries_iq2_xxs(at, i), minus_iq2_xxs(at, i), x);
 }
+
+INLINE veci products_iq2_xs(const uint8_t *at, int i, veci x) {
+    return dot_magnitudes(entries_iq2_xs(at, i), minus_iq2_xs(at, i), x);
+}
+
+INLINE veci products_iq2_s(const uint8_t *at, int i, veci x) {
+    return dot_magnitudes(entries_iq2_s(at, i), minus_iq2_s(at, i), x);
+}
 #define PRODUCTS_OF(name) products_##name
 #else
 #define PRODUCTS_OF(name) NULL
 #endif
 
 #if WIDE
-#define FIND(name)
+#define FIND_OF(name) NULL
 #else
-#define FIND(name) .find = find_##name,
+#define FIND_OF(name) find_##name
 #endif
 
-#define ROW_IQ3_XXS \
-    .columns = columns_iq3_xxs, FIND(iq3_xxs).products = PRODUCTS_OF(iq3_xxs), .no_near = true
+#define ROW_IQ3_XXS                                                                         \
+    .columns = columns_iq3_xxs, .find = FIND_OF(iq3_xxs), .products = PRODUCTS_OF(iq3_xxs), \
+    .no_near = true
 INLINE veci columns_iq3_xxs(const uint8_t *at, int i) {
     return put_signs(entries_iq3_xxs(at, i), minus_iq3_xxs(at, i), SIGNED_CENTRE);
 }
 
-#define ROW_IQ3_S .columns = columns_iq3_s, FIND(iq3_s).no_near = true
+#define ROW_IQ3_S .columns = columns_iq3_s, .find = FIND_OF(iq3_s), .no_near = true
 INLINE veci columns_iq3_s(const uint8_t *at, int i) {
     return put_signs(entries_iq3_s(at, i), minus_iq3_s(at, i), 15);
 }
 
-#define ROW_IQ2_XXS \
-    .columns = columns_iq2_xxs, FIND(iq2_xxs).products = PRODUCTS_OF(iq2_xxs), .no_near = true
+#define ROW_IQ2_XXS                                                                         \
+    .columns = columns_iq2_xxs, .find = FIND_OF(iq2_xxs), .products = PRODUCTS_OF(iq2_xxs), \
+    .no_near = true
 INLINE veci columns_iq2_xxs(const uint8_t *at, int i) {
     return put_signs(entries_iq2_xxs(at, i), minus_iq2_xxs(at, i), SIGNED_CENTRE);
 }
 
-#define ROW_IQ2_XS .columns = columns_iq2_xs, FIND(iq2_xs).no_near = true
+#define ROW_IQ2_XS                                                                       \
+    .columns = columns_iq2_xs, .find = FIND_OF(iq2_xs), .products = PRODUCTS_OF(iq2_xs), \
+    .no_near = true
 INLINE veci columns_iq2_xs(const uint8_t *at, int i) {
     return put_signs(entries_iq2_xs(at, i), minus_iq2_xs(at, i), 64);
 }
 
-#define ROW_IQ2_S .columns = columns_iq2_s, FIND(iq2_s).no_near = true
+#define ROW_IQ2_S                                                                     \
+    .columns = columns_iq2_s, .find = FIND_OF(iq2_s), .products = PRODUCTS_OF(iq2_s), \
+    .no_near = true
 INLINE veci columns_iq2_s(const uint8_t *at, int i) {
     return put_signs(entries_iq2_s(at, i), minus_iq2_s(at, i), 64);
 }
 
-#define ROW_IQ1_S .columns = columns_iq1_s, FIND(iq1_s).no_near = true
+#define ROW_IQ1_S .columns = columns_iq1_s, .find = FIND_OF(iq1_s), .no_near = true
 INLINE veci columns_iq1_s(const uint8_t *at, int i) { return entries_iq1_s(at, i); }
 
-#define ROW_IQ1_M .columns = columns_iq1_m, FIND(iq1_m).no_near = true
+#define ROW_IQ1_M .columns = columns_iq1_m, .find = FIND_OF(iq1_m), .no_near = true
 INLINE veci columns_iq1_m(const uint8_t *at, int i) { return entries_iq1_m(at, i); }
 
 INLINE void put_scale(struct panel *out, vecf scale, vecf offset) {

@@ -440,7 +440,8 @@ INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const struct pa
         if (first + j < done) continue;
         if (act_has_half_scales(f.extra)) {
             UNROLL for (int half = 0; half < 2; half++) {
-                veci sum = V(add_epi32)(sums[half][place], half_offset(act, half, f.extra));
+                veci sum = sums[half][place];
+                if (!f.products) sum = V(add_epi32)(sum, half_offset(act, half, f.extra));
                 acc = add_scaled(acc, sum, panels[j].scale[half], act->scale);
             }
             continue;
@@ -517,6 +518,9 @@ INLINE void begin_chunks(struct chunk *c, int n, const void *const *x, int64_t n
 INLINE void quads_tokens(const struct matmul_args *a, const struct tile *tile, const void *const *x,
                          struct format f, int n, vecf *acc) {
     const int64_t total = a->n_cols / ACT_COLS;
+#if !BOOKS
+    if (n > 1) f.products = NULL; // more tokens share columns, whose sums have a centre
+#endif
     struct rows rows = tile->rows;
     struct ahead ahead =
         ahead_of(a, rows.group[0], total / f.block_panels * f.block_bytes, ROWS, tile->after);
