@@ -488,7 +488,7 @@ INLINE void scales_iq1_m(struct rows rows, int64_t offset, struct panel out[8]) 
     }
 }
 
-// Panels of a block by the rows' columns, which begin at columns_at and stride bytes apart.
+// Panels of a block by the rows' columns.
 INLINE void unpack_columns(struct rows rows, int64_t offset, veci (*columns)(const uint8_t *, int),
                            struct panel out[8]) {
     uint8_t turned[ROWS][sizeof(veci)];
