@@ -59,7 +59,7 @@ struct format {
     const float *odd;
 #else
     veci (*columns)(const uint8_t *at, int i);                // see row_x86.h; NULL: has halves
-    void (*find)(const uint8_t *at, struct found_block *out); // see grid_x86.h; NULL with 512 bits
+    void (*find)(const uint8_t *at, struct found_block *out); // see grid_x86.h; else NULL
     void (*halves)(const uint8_t *at, int i, veci out[2]);
     veci (*products)(const uint8_t *at, int i, veci x); // of one token, or NULL: see grid_x86.h
     void (*head)(veci head, struct panel *out); // see panel_x86.h; NULL: scales lie elsewhere
