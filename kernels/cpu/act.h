@@ -17,6 +17,7 @@ enum { ACT_COLS = 32 }; // elements of one block
 enum act_extra {
     ACT_SCALED_SUM,  // s n + m, n up to 31: m meets scale * (sum of the activations)
     ACT_SUM,         // s n, n from -128 to 127
+    ACT_WIDE_SUM,    // s (n - 64), n up to 127
     ACT_HALF_SUMS,   // s[column / 16] (n - 32), n up to 63
     ACT_WIDE_HALVES, // s[column / 16] (n - 64), n up to 127
     ACT_HALF_PARTS,  // s f[column / 16] n + m o[column / 16], n up to 15, f and o signed bytes: the
@@ -51,7 +52,7 @@ struct act_head {
     float scale; // an element is scale * its byte
     union {
         float scaled_sum;
-        int32_t offset; // -128 * sum of the bytes
+        int32_t offset; // -128 * sum of the bytes, or with ACT_WIDE_SUM -64 *
         int16_t half_sums[2];
     };
 };
@@ -75,6 +76,7 @@ static inline void act_head_set(struct act_head *out, float scale, const int32_t
     out->scale = scale;
     if (extra == ACT_SCALED_SUM) out->scaled_sum = scale * (float)(sums[0] + sums[1]);
     if (extra == ACT_SUM) out->offset = -128 * (sums[0] + sums[1]);
+    if (extra == ACT_WIDE_SUM) out->offset = -64 * (sums[0] + sums[1]);
     if (act_has_halves(extra)) {
         out->half_sums[0] = (int16_t)sums[0];
         out->half_sums[1] = (int16_t)sums[1];

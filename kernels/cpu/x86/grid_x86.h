@@ -15,9 +15,11 @@
 #include "kernels/cpu/x86/row_x86.h"
 
 #if SIGNED_BYTES
-enum { SIGNED_CENTRE = 0 }; // for ACT_SUM
+enum { XXS_CENTRE = 64 };
+#define EXTRA_XXS ACT_WIDE_SUM
 #else
-enum { SIGNED_CENTRE = 128 };
+enum { XXS_CENTRE = 128 };
+#define EXTRA_XXS ACT_SUM
 #endif
 
 // Vectors of columns are those of row_x86.h: i is the vector of a block. Each entries_name gives
@@ -343,7 +345,7 @@ INLINE veci products_iq2_s(const uint8_t *at, int i, veci x) {
     .columns = columns_iq3_xxs, .find = FIND_OF(iq3_xxs), .products = PRODUCTS_OF(iq3_xxs), \
     .no_near = true
 INLINE veci columns_iq3_xxs(const uint8_t *at, int i) {
-    return put_signs(entries_iq3_xxs(at, i), minus_iq3_xxs(at, i), SIGNED_CENTRE);
+    return put_signs(entries_iq3_xxs(at, i), minus_iq3_xxs(at, i), XXS_CENTRE);
 }
 
 #define ROW_IQ3_S .columns = columns_iq3_s, .find = FIND_OF(iq3_s), .no_near = true
@@ -355,7 +357,7 @@ INLINE veci columns_iq3_s(const uint8_t *at, int i) {
     .columns = columns_iq2_xxs, .find = FIND_OF(iq2_xxs), .products = PRODUCTS_OF(iq2_xxs), \
     .no_near = true
 INLINE veci columns_iq2_xxs(const uint8_t *at, int i) {
-    return put_signs(entries_iq2_xxs(at, i), minus_iq2_xxs(at, i), SIGNED_CENTRE);
+    return put_signs(entries_iq2_xxs(at, i), minus_iq2_xxs(at, i), XXS_CENTRE);
 }
 
 #define ROW_IQ2_XS                                                                       \
@@ -399,7 +401,7 @@ INLINE vecf half_of_block(struct rows rows, int64_t offset) {
     return half_low(head[0]);
 }
 
-#define EXTRA_IQ3_XXS ACT_SUM
+#define EXTRA_IQ3_XXS EXTRA_XXS
 INLINE void scales_iq3_xxs(struct rows rows, int64_t offset, struct panel out[8]) {
     veci words[8];
     gather32(rows, offset + 66, words);
@@ -410,7 +412,7 @@ INLINE void scales_iq3_xxs(struct rows rows, int64_t offset, struct panel out[8]
     }
 }
 
-#define EXTRA_IQ2_XXS ACT_SUM
+#define EXTRA_IQ2_XXS EXTRA_XXS
 INLINE void scales_iq2_xxs(struct rows rows, int64_t offset, struct panel out[8]) {
     veci words[16];
     gather32(rows, offset + 2, words);

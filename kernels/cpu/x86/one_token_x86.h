@@ -451,7 +451,8 @@ INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const struct pa
             acc = add_parts(acc, sum, panels + j, act, f.extra);
             continue;
         }
-        if (f.extra == ACT_SUM && VNNI) sum = V(add_epi32)(sum, V(set1_epi32)(act->offset));
+        if (sums_have_offset(f.extra) && !f.products)
+            sum = V(add_epi32)(sum, V(set1_epi32)(act->offset));
         acc = add_block(acc, sum, panels + j, act, f.extra);
     }
     return acc;

@@ -464,9 +464,8 @@ INLINE __m512i block_heads(struct quad rows, int i, int64_t step) {
 // Lane sums of the four rows: in each 128-bit part a lane for every row. v has sums of n_products
 // (4 or 8) of a weight with up to n_bits bits; if they fit 16 bits, adding them up is cheaper.
 INLINE veci add_rows(const veci v[4], int n_products, enum act_extra extra) {
-    const int most = extra == ACT_SUM || extra == ACT_WIDE_HALVES ? 255
-                     : extra == ACT_HALF_SUMS                     ? 63
-                                                                  : 31;
+    const bool wide = extra == ACT_SUM || extra == ACT_WIDE_SUM || extra == ACT_WIDE_HALVES;
+    const int most = wide ? 255 : extra == ACT_HALF_SUMS ? 63 : 31;
     const bool fit = n_products * most * 127 < 32768,
                twice_fit = 2 * n_products * most * 127 < 32768;
     return add_pairs(add_pairs(v[0], v[1], fit), add_pairs(v[2], v[3], fit), twice_fit);

@@ -108,6 +108,11 @@ INLINE veci broadcast4(const int8_t *q) {
 // True if activations have an offset of 128 and the bytes of panels none, see grid_vbmi.h.
 INLINE bool acts_have_offset(enum act_extra extra) { return BOOKS && extra == ACT_WIDE_HALVES; }
 
+// True if the sums of a block's bytes with activations start from the offset of these.
+INLINE bool sums_have_offset(enum act_extra extra) {
+    return extra == ACT_WIDE_SUM || (extra == ACT_SUM && VNNI);
+}
+
 #if VNNI
 INLINE veci dot4(veci sum, veci w, veci x, enum act_extra extra) {
     return acts_have_offset(extra) ? DOT4(sum, x, w) : DOT4(sum, w, x);
@@ -129,7 +134,7 @@ INLINE veci dot16(veci sum, const veci w[4], const int8_t *q, enum act_extra ext
     }
     // A sum of two products is at most 2*127*128 for signed and wide bytes, 2*127*63 for Q6_K and
     // 2*127*31 otherwise, shifted bits included: one, two or four such sums fit 16 bits.
-    if (extra == ACT_SUM || extra == ACT_WIDE_HALVES) {
+    if (extra == ACT_SUM || extra == ACT_WIDE_SUM || extra == ACT_WIDE_HALVES) {
         UNROLL for (int c = 0; c < 4; c++) {
             sum = V(add_epi32)(sum, V(madd_epi16)(pairs[c], ones));
             __asm__("" : "+v"(sum)); // gcc would add the products of many tokens later
@@ -211,7 +216,7 @@ INLINE void dot_panel(const struct panel *p, const struct acts *acts, int64_t bl
                 part[t] = p->parts[half];
             } else if (act_has_half_scales(extra)) {
                 part[t] = half_offset(act, half, extra);
-            } else if (extra == ACT_SUM && VNNI && half == 0) {
+            } else if (sums_have_offset(extra) && half == 0) {
                 part[t] = V(set1_epi32)(act->offset);
             }
         }
@@ -237,23 +242,17 @@ INLINE void dot_panel(const struct panel *p, const struct acts *acts, int64_t bl
 #if SIGNED_BYTES
 // The same for panels of ACT_SUM whose signs are split: an exclusive or, which three ports take,
 // instead of a sign, which the two ports of multiplications take. Two products are at least
-// -2*128*128, and at most 2*128*127; of small magnitudes, up to 63, four fit 16 bits too. small is
-// a constant.
+// -2*128*128, and at most 2*128*127.
 INLINE void dot_split(const struct panel *p, const struct acts *acts, int64_t block, int n,
-                      bool small, vecf *acc) {
+                      vecf *acc) {
     const veci ones = V(set1_epi16)(1);
-    const int together = small ? 2 : 1;
     veci sum[TOKENS];
     UNROLL for (int t = 0; t < n; t++) sum[t] = p->parts[0];
-    UNROLL for (int c = 0; c < 8; c += together) {
+    UNROLL for (int c = 0; c < 8; c++) {
         UNROLL for (int t = 0; t < n; t++) {
-            veci pairs[2];
-            UNROLL for (int k = 0; k < together; k++) {
-                const veci x = broadcast4(acts->rows[t] + block * ACT_COLS + 4 * (c + k));
-                pairs[k] = V(maddubs_epi16)(p->bytes[c + k], V_SI(xor)(x, p->signs[c + k]));
-            }
-            if (small) pairs[0] = V(add_epi16)(pairs[0], pairs[1]);
-            sum[t] = V(add_epi32)(sum[t], V(madd_epi16)(pairs[0], ones));
+            const veci x = broadcast4(acts->rows[t] + block * ACT_COLS + 4 * c);
+            const veci pairs = V(maddubs_epi16)(p->bytes[c], V_SI(xor)(x, p->signs[c]));
+            sum[t] = V(add_epi32)(sum[t], V(madd_epi16)(pairs, ones));
             __asm__("" : "+v"(sum[t])); // gcc would add later, and keep 32 products
         }
     }
