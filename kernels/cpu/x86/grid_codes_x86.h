@@ -20,6 +20,7 @@
 #endif
 #include "kernels/cpu/grid_tables.h"
 #include "kernels/cpu/x86/grid_x86.h"
+#include "kernels/cpu/x86/row_x86.h"
 
 #ifndef TABLES_128
 #define TABLES_128 0

@@ -23,6 +23,12 @@
 
 enum { PLANES = 8 }; // of two rows
 
+INLINE uint64_t load_8(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
 // Order of planes, each of which has four bytes for a lane: plane j of a row has column j of four
 // adjacent entries, of four columns (BY_FOURS; four planes have a row) or of eight (BY_EIGHTS); or
 // the first planes have columns j and 4 + j of the first two entries of a group, the last ones

@@ -1,4 +1,5 @@
-/* one_token_x86.h: a tile of block-quantised weights times one token, or with codebooks a few.
+/* one_token_x86.h: a tile of block-quantised weights times one token, or with codebooks in
+ * registers a few.
  *
  * Four rows at a time are multiplied as they lie, 2048 columns of each, the next four after them
  * (row_x86.h); the exact sums (4 or 8 KiB) become lanes of rows afterwards and are scaled as those
@@ -6,8 +7,9 @@
  * multiplied. Other nibbles in rows up to SHORT_ROW are multiplied by panels in registers, and so
  * are pairs of bits in all rows (strips_token), with VNNI also digits in base 3 (digits_token).
  *
- * Codebooks take longer to look up than to multiply, so up to QUAD_TOKENS tokens share what is
- * looked up, each with sums of its own.
+ * Codebooks take longer to look up than to multiply. Where they fit registers (BOOKS), up to
+ * QUAD_TOKENS tokens share what is looked up, each with sums of its own; else tokens meet what is
+ * looked up as panels (book_tokens).
  *
  * Tried and lost, GB/s of Q4_K and Q8_0 with 2048 columns: prefetches of the same columns of the
  * next four rows, in four streams, into the first-level cache (Zen 4: 10 and 11 where one stream
@@ -276,53 +278,11 @@ INLINE void begin_chunk(struct chunk *c, struct format f) {
     }
 }
 #else
-// Vector i of the four rows' columns, looked up once, times those of n tokens at x, in order.
-INLINE void dot_together(struct quad rows, const int8_t *const *x, int n, int i, struct format f,
-                         veci *sums) {
-    veci v[QUAD_TOKENS][4];
-    UNROLL for (int r = 0; r < 4; r++) {
-        const veci w = f.columns(rows.at + r * rows.stride, i);
-        UNROLL for (int t = 0; t < n; t++) {
-            const uint8_t *acts = (const uint8_t *)x[t] + i * (int)sizeof(veci);
-            v[t][r] = dot_fours(w, load_vector(acts), f.extra);
-        }
-        prefetch_beside(rows, r, i, STEP_BLOCKS / VECTOR_BLOCKS, NULL);
-    }
-    UNROLL for (int t = 0; t < n; t++) sums[t] = add_rows(v[t], 4, f.extra);
-}
-
-// The same as step_sums for the tokens of codebooks, a chunk for each.
-INLINE void steps_together(struct chunk *c, int n, struct quad rows, int64_t b, int64_t k,
-                           struct format f) {
-    const int8_t *x[QUAD_TOKENS];
-    UNROLL for (int t = 0; t < n; t++) x[t] = c[t].x + b * ACT_COLS;
-    UNROLL for (int i = 0; i < STEP_BLOCKS / QUAD_BLOCKS; i++) {
-        veci first[QUAD_TOKENS], second[QUAD_TOKENS], halves[2];
-        dot_together(rows, x, n, 2 * i, f, first);
-        dot_together(rows, x, n, 2 * i + 1, f, second);
-        UNROLL for (int t = 0; t < n; t++) {
-            split_parts(first[t], second[t], halves);
-            put_sums(c + t, k + i, rows.number, halves, f.extra);
-        }
-    }
-}
-
-// Vector i of the four rows' columns times that of x.
-INLINE veci dot_vector(struct quad rows, const int8_t *x, int i, struct format f) {
-#if SIGNED_BYTES
-    if (f.products) return dot_quad_signed(rows, x, i, f.products);
-#endif
-    return dot_quad(rows, x, i, f.order, f.extra, f.columns);
-}
-
-INLINE void step_sums(struct chunk *c, int n, struct quad rows, int64_t b, int64_t k,
+// The same of one token.
+INLINE void step_sums(struct chunk *c, UNUSED int n, struct quad rows, int64_t b, int64_t k,
                       struct format f) {
     const int q = rows.number;
     const int8_t *x = c->x + b * ACT_COLS;
-    if (n > 1) {
-        steps_together(c, n, rows, b, k, f);
-        return;
-    }
     UNROLL for (int i = 0; i < STEP_BLOCKS / QUAD_BLOCKS; i++) {
         veci halves[2];
 #if WIDE
@@ -332,7 +292,11 @@ INLINE void step_sums(struct chunk *c, int n, struct quad rows, int64_t b, int64
             c->sums[0][k + i][q] = dot_halves(rows, x, i, f.extra, f.halves);
             continue;
         }
-        split_parts(dot_vector(rows, x, 2 * i, f), dot_vector(rows, x, 2 * i + 1, f), halves);
+        veci dots[2];
+        UNROLL for (int v = 0; v < 2; v++) {
+            dots[v] = dot_quad(rows, x, 2 * i + v, f.order, f.extra, f.columns);
+        }
+        split_parts(dots[0], dots[1], halves);
         put_sums(c, k + i, q, halves, f.extra);
     }
 }
@@ -347,21 +311,9 @@ INLINE int64_t step_at(const struct chunk *c, int64_t start) {
     return start < last ? start : last;
 }
 
-#if !WIDE
-// Finds the entries of the steps of four rows from block b of theirs on.
-INLINE void find_step(struct quad rows, int64_t b, struct format f, struct found_block out[4]) {
-    rows.at += b / f.block_panels * f.block_bytes;
-    UNROLL for (int r = 0; r < 4; r++) f.find(rows.at + r * rows.stride, out + r);
-}
-#endif
-
 // Fills the sums of a quad.
 INLINE void quad_sums(struct chunk *c, int n, struct quad rows, struct format f,
                       struct ahead *ahead) {
-#if !WIDE
-    struct found_block found[2][4]; // of this step and of the next
-    if (f.find) find_step(rows, 0, f, found[0]);
-#endif
     for (int64_t start = 0, k = 0; start < c->n_blocks; start += STEP_BLOCKS) {
         const int64_t b = step_at(c, start);
         struct quad at = rows;
@@ -370,15 +322,6 @@ INLINE void quad_sums(struct chunk *c, int n, struct quad rows, struct format f,
         if (!BOOKS) __asm__("" : "+r"(at.next)); // hides that both have a common base
         at.far = ahead->at;
         ahead->at += at.far_bytes;
-#if !WIDE
-        if (f.find) {
-            const int64_t step = start / STEP_BLOCKS, next = start + STEP_BLOCKS;
-            if (next < c->n_blocks) find_step(rows, step_at(c, next), f, found[(step + 1) % 2]);
-            at.at = (const uint8_t *)found[step % 2];
-            at.stride = sizeof(struct found_block);
-            at.three_strides = 3 * at.stride;
-        }
-#endif
         step_sums(c, n, at, b, k, f);
         k += STEP_BLOCKS / QUAD_BLOCKS;
     }
@@ -441,7 +384,7 @@ INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const struct pa
         if (act_has_half_scales(f.extra)) {
             UNROLL for (int half = 0; half < 2; half++) {
                 veci sum = sums[half][place];
-                if (!f.products) sum = V(add_epi32)(sum, half_offset(act, half, f.extra));
+                sum = V(add_epi32)(sum, half_offset(act, half, f.extra));
                 acc = add_scaled(acc, sum, panels[j].scale[half], act->scale);
             }
             continue;
@@ -451,8 +394,7 @@ INLINE vecf add_step(vecf acc, const struct chunk *c, int64_t k, const struct pa
             acc = add_parts(acc, sum, panels + j, act, f.extra);
             continue;
         }
-        if (sums_have_offset(f.extra) && !f.products)
-            sum = V(add_epi32)(sum, V(set1_epi32)(act->offset));
+        if (f.extra == ACT_SUM && VNNI) sum = V(add_epi32)(sum, V(set1_epi32)(act->offset));
         acc = add_block(acc, sum, panels + j, act, f.extra);
     }
     return acc;
@@ -515,13 +457,10 @@ INLINE void begin_chunks(struct chunk *c, int n, const void *const *x, int64_t n
 
 // n tokens by the dot products of four rows at a time, a chunk of columns of all rows of the tile
 // before the next. The sums are turned into lanes of rows and scaled, in the order of blocks.
-// n is a constant, 1 without codebooks: only these take longer to look up than to multiply.
+// n is a constant, 1 unless BOOKS.
 INLINE void quads_tokens(const struct matmul_args *a, const struct tile *tile, const void *const *x,
                          struct format f, int n, vecf *acc) {
     const int64_t total = a->n_cols / ACT_COLS;
-#if !BOOKS
-    if (n > 1) f.products = NULL; // more tokens share columns, whose sums have a centre
-#endif
     struct rows rows = tile->rows;
     struct ahead ahead =
         ahead_of(a, rows.group[0], total / f.block_panels * f.block_bytes, ROWS, tile->after);
@@ -531,7 +470,7 @@ INLINE void quads_tokens(const struct matmul_args *a, const struct tile *tile, c
                         .near_bytes = f.no_near ? 0 : step_bytes,
                         .far_bytes = 3 * step_bytes};   // the scales bring the fourth quarter
     if (!BOOKS) __asm__("" : "+r"(quad.three_strides)); // else gcc keeps 4 to 7 strides
-    struct chunk c[BOOKS || !WIDE ? QUAD_TOKENS : 1];
+    struct chunk c[BOOKS ? QUAD_TOKENS : 1];
     UNROLL for (int t = 0; t < n; t++) acc[t] = V(setzero_ps)();
     for (int64_t block = 0; block < total; block += c->n_blocks) {
         const int64_t left = total - block;
@@ -551,8 +490,20 @@ INLINE void quads_tokens(const struct matmul_args *a, const struct tile *tile, c
     }
 }
 
-// Short rows are faster by panels where unpacking is most of the work, unless their scales are read
-// along with the columns in whole steps; fewer blocks than a step have no other way.
+// True if one token meets panels in registers. Short rows are faster so where unpacking is most of
+// the work, unless their scales are read along with the columns in whole steps; fewer blocks than a
+// step have no other way.
+INLINE bool one_by_panels(int64_t n_cols, UNUSED int64_t row_bytes, UNUSED struct format f) {
+    if (n_cols < STEP_BLOCKS * ACT_COLS) return true;
+#if BOOKS
+    return false;
+#else
+    const bool nibbles = f.block_panels == 1 && f.block_bytes < ACT_COLS;
+    const bool heads = WIDE && f.halves && f.head && n_cols % (STEP_BLOCKS * ACT_COLS) == 0;
+    return nibbles && !heads && row_bytes <= SHORT_ROW;
+#endif
+}
+
 INLINE vecf one_token(const struct matmul_args *a, const struct tile *tile, const int8_t *x,
                       struct format f) {
 #if !BOOKS
@@ -561,13 +512,15 @@ INLINE vecf one_token(const struct matmul_args *a, const struct tile *tile, cons
     if (f.digits) return digits_token(a, tile, x, f);
 #endif
 #endif
-    bool slow = f.block_panels == 1 && f.block_bytes < ACT_COLS; // nibbles
-#if WIDE && !BOOKS
-    slow = slow && !(f.halves && f.head && a->n_cols % (STEP_BLOCKS * ACT_COLS) == 0);
-#endif
     const void *const tokens[] = {x};
     vecf acc;
-    if (a->n_cols < STEP_BLOCKS * ACT_COLS || (slow && tile->rows.stride <= SHORT_ROW))
+#if !BOOKS
+    if (f.book.find) {
+        book_tokens(a, tile, tokens, f, 1, &acc);
+        return acc;
+    }
+#endif
+    if (one_by_panels(a->n_cols, tile->rows.stride, f))
         panels_tokens(a, tile, tokens, f, 1, &acc);
     else
         quads_tokens(a, tile, tokens, f, 1, &acc);

@@ -143,9 +143,19 @@ INLINE veci gather4(struct rows rows, int64_t offset) {
     return head[0];
 }
 
-// Vectors that several panels of a part are made of.
+// A block of a codebook's type, found: the places of its entries, 64 or 32, and 32 bits for each
+// panel, its signs or those of eighths. A place of two bytes' bits costs a load then, where five
+// scalar operations were.
+struct found_block {
+    _Alignas(32) uint16_t places[64];
+    _Alignas(32) uint32_t bits[8];
+};
+
+// Vectors that several panels of a part are made of, and what was found of a block, whose bits are
+// high's lanes of rows.
 struct shared {
     veci low[16], high[8];
+    struct found_block found[ROWS];
 };
 
 // One block of a type (32 or 256 columns) at offset becomes 1 or 8 panels, in parts of some. Each

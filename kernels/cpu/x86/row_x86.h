@@ -464,8 +464,9 @@ INLINE __m512i block_heads(struct quad rows, int i, int64_t step) {
 // Lane sums of the four rows: in each 128-bit part a lane for every row. v has sums of n_products
 // (4 or 8) of a weight with up to n_bits bits; if they fit 16 bits, adding them up is cheaper.
 INLINE veci add_rows(const veci v[4], int n_products, enum act_extra extra) {
-    const bool wide = extra == ACT_SUM || extra == ACT_WIDE_SUM || extra == ACT_WIDE_HALVES;
-    const int most = wide ? 255 : extra == ACT_HALF_SUMS ? 63 : 31;
+    const int most = extra == ACT_SUM || extra == ACT_WIDE_HALVES ? 255
+                     : extra == ACT_HALF_SUMS                     ? 63
+                                                                  : 31;
     const bool fit = n_products * most * 127 < 32768,
                twice_fit = 2 * n_products * most * 127 < 32768;
     return add_pairs(add_pairs(v[0], v[1], fit), add_pairs(v[2], v[3], fit), twice_fit);
@@ -488,21 +489,6 @@ INLINE veci dot_quad(struct quad rows, const int8_t *x, int i, enum block_order 
     // see columns_q3_k
     return extra == ACT_HALF_FACTORS && i % 2 ? V(srai_epi32)(sums, 2) : sums;
 }
-
-#if SIGNED_BYTES
-// The same in order, for magnitudes up to 64 whose signs are bits of their own. products has those
-// of a row's columns with x, added up by fours.
-INLINE veci dot_quad_signed(struct quad rows, const int8_t *x, int i,
-                            veci (*products)(const uint8_t *at, int i, veci x)) {
-    const veci acts = load_vector((const uint8_t *)x + i * (int)sizeof(veci));
-    veci v[4];
-    UNROLL for (int r = 0; r < 4; r++) {
-        v[r] = products(rows.at + r * rows.stride, i, acts);
-        prefetch_beside(rows, r, i, STEP_BLOCKS / VECTOR_BLOCKS, v + r);
-    }
-    return add_pairs(add_pairs(v[0], v[1], true), add_pairs(v[2], v[3], true), false);
-}
-#endif
 
 // The ith QUAD_BLOCKS blocks of the four rows times those of x: a 128-bit part for every block.
 INLINE veci dot_halves(struct quad rows, const int8_t *x, int i, enum act_extra extra,

@@ -58,10 +58,9 @@ struct format {
     float factor, offsets[2]; // see BOOK_NAME
     const float *odd;
 #else
-    veci (*columns)(const uint8_t *at, int i);                // see row_x86.h; NULL: has halves
-    void (*find)(const uint8_t *at, struct found_block *out); // see grid_x86.h; else NULL
+    veci (*columns)(const uint8_t *at, int i); // see row_x86.h; NULL: has halves
     void (*halves)(const uint8_t *at, int i, veci out[2]);
-    veci (*products)(const uint8_t *at, int i, veci x); // of one token, or NULL: see grid_x86.h
+    struct book book;                           // see grid_x86.h
     void (*head)(veci head, struct panel *out); // see panel_x86.h; NULL: scales lie elsewhere
     struct strip strip;
     bool digits; // in base 3: see digits_token
@@ -80,6 +79,14 @@ INLINE void unpack_block(struct format f, struct rows rows, int64_t offset, stru
         return;
     }
     struct shared shared;
+#if !BOOKS
+    if (f.book.find) {
+        find_rows(f.book, rows, offset, &shared);
+        f.scales(rows, offset, out);
+        for (int i = 0; i < 8; i++) look_up_panel(f.book, &shared, i, out + i);
+        return;
+    }
+#endif
     f.scales(rows, offset, out);
     for (int i = 0; i < f.block_panels; i += f.part_panels) {
         UNROLL for (int p = 0; p < f.part_panels; p++) {
@@ -320,6 +327,74 @@ INLINE void panels_tokens(const struct matmul_args *a, const struct tile *tile,
         }
     }
 }
+
+#if !BOOKS
+// The products of panel i of found rows with 32 activations at x, the sums of both halves of
+// columns. Entries are magnitudes up to 64, four products of which fit 16 bits; the activations
+// take the signs, so sums have no offset.
+INLINE void dot_book(struct book book, const struct shared *shared, int i, const int8_t *x,
+                     veci sums[2]) {
+    UNROLL for (int h = 0; h < 2; h++) {
+        sums[h] = V_SI(setzero)();
+        UNROLL for (int c = 4 * h; c < 4 * h + 4; c += 2) {
+            veci w[2], v[2];
+            UNROLL for (int k = 0; k < 2; k++) {
+                look_up(book, shared, i, c + k, w);
+                const sign_bits minus = signs_of(shared->high[i], c + k);
+                v[k] = put_signs(broadcast4(x + 4 * (c + k)), minus, 0);
+#if VNNI
+                sums[h] = DOT4(sums[h], w[k], v[k]);
+#else
+                v[k] = V(maddubs_epi16)(w[k], v[k]);
+#endif
+            }
+#if !VNNI
+            v[0] = V(madd_epi16)(V(add_epi16)(v[0], v[1]), V(set1_epi16)(1));
+            sums[h] = V(add_epi32)(sums[h], v[0]);
+#endif
+        }
+    }
+}
+
+// acc + the products of a panel whose sums these are.
+INLINE vecf add_halves(vecf acc, const veci sums[2], const struct panel *p,
+                       const struct act_head *act, enum act_extra extra) {
+    if (!act_has_half_scales(extra))
+        return add_block(acc, V(add_epi32)(sums[0], sums[1]), p, act, extra);
+    UNROLL for (int h = 0; h < 2; h++) acc = add_scaled(acc, sums[h], p->scale[h], act->scale);
+    return acc;
+}
+
+// The same as panels_tokens for types of codebooks.
+INLINE void book_tokens(const struct matmul_args *a, const struct tile *tile, const void *const *x,
+                        struct format f, int n, vecf *acc) {
+    const int64_t n_blocks = a->n_cols / 256;
+    struct ahead ahead =
+        ahead_of(a, tile->rows.group[0], n_blocks * f.block_bytes, ROWS, tile->after);
+    struct acts acts = {.heads_at = a->n_cols};
+    UNROLL for (int t = 0; t < n; t++) acts.rows[t] = x[t];
+    UNROLL for (int t = 0; t < n; t++) acc[t] = V(setzero_ps)();
+    for (int64_t b = 0; b < n_blocks; b++) {
+        struct panel panels[8]; // their scales alone
+        struct shared shared;
+        find_rows(f.book, tile->rows, b * f.block_bytes, &shared);
+        f.scales(tile->rows, b * f.block_bytes, panels);
+        for (int i = 0; i < 8; i++) {
+            const int64_t block = 8 * b + i;
+            prefetch_next(&ahead, ROWS * f.block_bytes / 8);
+            if (n == 1 && f.book.signed_acts) {
+                veci sums[2];
+                dot_book(f.book, &shared, i, acts.rows[0] + block * ACT_COLS, sums);
+                *acc = add_halves(*acc, sums, panels + i, act_head(&acts, 0, block), f.extra);
+                continue;
+            }
+            struct panel panel = scales_of(panels + i, f.extra);
+            look_up_panel(f.book, &shared, i, &panel);
+            dot_panel(&panel, &acts, block, f.extra, n, acc);
+        }
+    }
+}
+#endif
 
 // out = acc + bias + residual for one token. Rows of out often lie a multiple of 4096 bytes apart,
 // in few sets of the caches, so a store misses them: many in a row would wait, while a few at a
