@@ -10,29 +10,42 @@
 #include "kernels/cpu/arm/row_arm.h"
 #include "kernels/cpu/grid_tables.h"
 
-// The 32 columns of a group by entries of eight.
+// The 32 columns of a group by entries of eight. Loads go to lanes: a vector that is loaded from
+// where its entries were just stored one by one would wait for them.
 INLINE uint8x16x2_t entries_of_8(const uint64_t *table, const uint8_t *block, int group,
                                  uint32_t (*entry)(const uint8_t *, int, int)) {
-    uint64_t v[4];
-    for (int i = 0; i < 4; i++) v[i] = table[entry(block, group, i)];
-    return load32((const uint8_t *)v);
+    uint8x16x2_t out;
+    for (int i = 0; i < 2; i++) {
+        uint64x2_t v = vld1q_dup_u64(table + entry(block, group, 2 * i));
+        v = vld1q_lane_u64(table + entry(block, group, 2 * i + 1), v, 1);
+        out.val[i] = vreinterpretq_u8_u64(v);
+    }
+    return out;
 }
 
 INLINE uint8x16x2_t entries_of_4(const uint32_t *table, const uint8_t *block, int group,
                                  uint32_t (*entry)(const uint8_t *, int, int)) {
-    uint32_t v[8];
-    for (int i = 0; i < 8; i++) v[i] = table[entry(block, group, i)];
-    return load32((const uint8_t *)v);
+    uint8x16x2_t out;
+    for (int i = 0; i < 2; i++) {
+        uint32x4_t v = vld1q_dup_u32(table + entry(block, group, 4 * i));
+        v = vld1q_lane_u32(table + entry(block, group, 4 * i + 1), v, 1);
+        v = vld1q_lane_u32(table + entry(block, group, 4 * i + 2), v, 2);
+        v = vld1q_lane_u32(table + entry(block, group, 4 * i + 3), v, 3);
+        out.val[i] = vreinterpretq_u8_u32(v);
+    }
+    return out;
 }
 
 // centre - v where the bit of a column is set, else centre + v.
 INLINE int8x16x2_t put_signs(uint8x16x2_t v, uint32_t signs, int centre) {
-    const uint8x16_t middle = vdupq_n_u8((uint8_t)centre);
-    const uint8x8_t own = vcreate_u8(0x8040201008040201);
+    const uint8x16_t middle = vdupq_n_u8((uint8_t)centre),
+                     word = vreinterpretq_u8_u32(vdupq_n_u32(signs));
+    const uint8x16_t own = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+    const uint8x16_t bytes = vcombine_u8(vdup_n_u8(0), vdup_n_u8(1));
     uint8x16_t out[2];
-    for (int i = 0; i < 2; i++, signs >>= 16) {
-        uint8x16_t bytes = vcombine_u8(vdup_n_u8((uint8_t)signs), vdup_n_u8((uint8_t)(signs >> 8)));
-        uint8x16_t minus = vtstq_u8(bytes, vcombine_u8(own, own));
+    for (int i = 0; i < 2; i++) {
+        const uint8x16_t place = vaddq_u8(bytes, vdupq_n_u8((uint8_t)(2 * i)));
+        const uint8x16_t minus = vtstq_u8(vqtbl1q_u8(word, place), own);
         out[i] = vbslq_u8(minus, vsubq_u8(middle, v.val[i]), vaddq_u8(middle, v.val[i]));
     }
     return as_signed(out[0], out[1]);
