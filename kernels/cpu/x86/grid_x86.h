@@ -2,9 +2,9 @@
  *
  * The places of a block's entries and its signs are found for all rows of a tile first (find_NAME),
  * by operations on vectors; then the entries are looked up, a panel at a time, those of different
- * rows side by side in a vector, so that nothing is transposed but the halves of entries of eight
- * columns. Signs are bits of their own, for which a column is centre minus instead of plus its
- * magnitude: the bytes are n of enum act_extra, or n with an offset of 128 for ACT_SUM.
+ * rows side by side in a vector (struct book), so that nothing is transposed but the halves of
+ * entries of eight columns. Signs are bits of their own, for which a column is centre minus instead
+ * of plus its magnitude: the bytes are n of enum act_extra, or n with an offset of 128 for ACT_SUM.
  *
  * Tried and lost (Emerald Rapids, against this): entries of a row looked up in the order of its
  * columns, one token multiplied by rows and more by panels transposed from there (256 bits, 0.7 to

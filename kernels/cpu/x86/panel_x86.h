@@ -163,7 +163,7 @@ struct shared {
 // come in order, and shared keeps what a later one needs. scales_name sets the scales of all, which
 // head_name makes of the first 4 bytes of each row's block where these hold them, and EXTRA_NAME
 // says which sums of the activations its products need. Types without parts have an unpack_name,
-// which sets scales and bytes of all panels.
+// which sets scales and bytes of all panels, or a book (grid_x86.h).
 //
 // PANELS_NAME: which function makes the panels of a type, for its struct format. Panels stay in
 // registers for up to so many tokens, with 512 and with 256 bits: more leave too few registers for

@@ -192,7 +192,7 @@ INLINE int place_of_block(enum block_order order, int block) {
 
 // ROW_NAME is how a type's columns come as the bytes that unpack_name makes of them, 256 of them
 // from at on; i is a constant.
-// columns_name: vector i, of VECTOR_BLOCKS blocks.
+// columns_name: vector i, of VECTOR_BLOCKS blocks. (Those of codebooks are books: grid_x86.h.)
 // halves_name: the lower 16 columns of the ith QUAD_BLOCKS blocks, and the upper ones.
 
 // Lower and upper nibbles.

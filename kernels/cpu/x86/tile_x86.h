@@ -44,8 +44,9 @@ struct strip {
 };
 
 struct format {
-    // See panel_x86.h: one of both is NULL. A part has part_panels panels (1 without parts); up to
-    // direct_tokens tokens meet them in registers, or look codebooks up together.
+    // See panel_x86.h: one of both is NULL, and both are with a book. A part has part_panels panels
+    // (1 without parts); up to direct_tokens tokens meet them in registers, or look codebooks up
+    // together.
     void (*part)(struct rows rows, int64_t offset, int i, int p, struct shared *shared,
                  struct panel *out);
     void (*unpack)(struct rows rows, int64_t offset, struct panel *out);
@@ -60,7 +61,7 @@ struct format {
 #else
     veci (*columns)(const uint8_t *at, int i); // see row_x86.h; NULL: has halves
     void (*halves)(const uint8_t *at, int i, veci out[2]);
-    struct book book;                           // see grid_x86.h
+    struct book book; // see grid_x86.h; its find is NULL where a type has none
     void (*head)(veci head, struct panel *out); // see panel_x86.h; NULL: scales lie elsewhere
     struct strip strip;
     bool digits; // in base 3: see digits_token
@@ -365,7 +366,8 @@ INLINE vecf add_halves(vecf acc, const veci sums[2], const struct panel *p,
     return acc;
 }
 
-// The same as panels_tokens for types of codebooks.
+// The same as panels_tokens for types of codebooks. One token is multiplied as entries are looked
+// up, where its activations take the signs; else panels meet the tokens in registers.
 INLINE void book_tokens(const struct matmul_args *a, const struct tile *tile, const void *const *x,
                         struct format f, int n, vecf *acc) {
     const int64_t n_blocks = a->n_cols / 256;
