@@ -21,7 +21,8 @@
 #endif
 
 enum {
-    LINE = 64,          // bytes of a cache line
+    LINE = 64,        // bytes of a cache line
+    SOON_BYTES = 128, // of a head in a row, at most, whose pages fit the first-level cache by twos
     VECTORS = ROWS / 4, // of a tile, whose sums take 24 of 32 registers, with 256 bits 12 of 16
 };
 
@@ -138,9 +139,12 @@ INLINE int32_t line_elements(enum dtype type) {
     return type == DTYPE_F32 ? 16 : type == DTYPE_Q4_0 ? 64 : 32;
 }
 
+// Bytes of an element that is no block.
+INLINE int64_t element_bytes(enum dtype type) { return type == DTYPE_F16 ? 2 : 4; }
+
 // The place of element i, the first of its block if there are blocks.
 INLINE const char *element_at(const char *row, int32_t i, enum dtype type) {
-    return has_blocks(type) ? block_at(row, i, type) : row + i * (type == DTYPE_F16 ? 2 : 4);
+    return has_blocks(type) ? block_at(row, i, type) : row + i * element_bytes(type);
 }
 
 // Prefetches the line of element i, the first of its line, of the n elements at row. Rows of blocks
@@ -159,6 +163,17 @@ INLINE void prefetch_soon(const char *row, int32_t i, enum dtype type) {
 // Prefetches n bytes.
 INLINE void prefetch_bytes(const char *at, int64_t n) {
     for (int64_t line = 0; line < n; line += LINE) _mm_prefetch(at + line, _MM_HINT_T0);
+}
+
+// Prefetches n bytes of the keys or values that come next, of which each has row_bytes: into the
+// first-level cache, if it holds them beside those that are read.
+INLINE void prefetch_next(const char *at, int64_t n, int64_t row_bytes) {
+    for (int64_t line = 0; line < n; line += LINE) {
+        if (row_bytes <= SOON_BYTES)
+            _mm_prefetch(at + line, _MM_HINT_T0);
+        else
+            _mm_prefetch(at + line, _MM_HINT_T1);
+    }
 }
 
 // ROWS keys. A register for every fourth one and one for three strides address them all.

@@ -36,11 +36,29 @@ struct whole_weights {
 struct values {
     const char *rows, *next; // next: what is prefetched while the first row is added, or NULL
     int64_t stride, next_stride;
+    int64_t next_bytes; // of a row, if next is a page by head, which has them in sequence; else 0
     int32_t dim;
     int32_t first, last;  // rows first..last-1 are added
     const float *weights; // [n, KV_PAGE], of the n queries whose sums they are added to
     const struct whole_weights *whole; // of rows in blocks, instead of weights
 };
+
+// Where prefetching begins, or NULL, and how far it goes on with each row.
+struct ahead {
+    const char *at;
+    int64_t step;
+};
+
+// The same while width bytes of each row are added from dimension i on: by head in the order of
+// memory, by row the same bytes of the next rows, if they begin a line.
+INLINE struct ahead ahead_of_values(const struct values *v, int32_t i, int64_t width,
+                                    enum dtype type) {
+    const int64_t start = i * element_bytes(type);
+    if (v->next_bytes > 0)
+        return (struct ahead){v->next + start * KV_PAGE + v->first * width, width};
+    if (!v->next || start % LINE > 0) return (struct ahead){0};
+    return (struct ahead){v->next + start + v->first * v->next_stride, v->next_stride};
+}
 
 // Adds V rows, which are no blocks, times their weights to n_vectors vectors of the sums of n
 // queries, from dimension i on; the counts are constants after inlining.
@@ -53,15 +71,15 @@ INLINE void add_tile(float *sum_v, const struct values *v, int32_t i, int n, int
         }
     }
     const float *weights = v->weights;
-    const int64_t stride = v->stride, next_stride = v->next_stride;
+    const int64_t stride = v->stride, width = n_vectors * ROWS * element_bytes(type);
     const char *row = v->rows + v->first * stride;
-    const char *next = v->next ? v->next + v->first * next_stride : NULL;
-    for (int32_t key = v->first; key < v->last; key++, row += stride, next += next_stride) {
+    struct ahead ahead = ahead_of_values(v, i, width, type);
+    for (int32_t key = v->first; key < v->last; key++, row += stride) {
         vecf value[VECTORS];
-        UNROLL for (int k = 0; k < n_vectors; k++) {
-            const int32_t at = i + k * ROWS;
-            if (k * ROWS % line_elements(type) == 0 && next) prefetch_soon(next, at, type);
-            value[k] = load(row, at, type);
+        UNROLL for (int k = 0; k < n_vectors; k++) value[k] = load(row, i + k * ROWS, type);
+        if (ahead.at) {
+            prefetch_next(ahead.at, width, v->next_bytes);
+            ahead.at += ahead.step;
         }
         UNROLL for (int j = 0; j < n; j++) {
             vecf weight = V(set1_ps)(weights[j * KV_PAGE + key]);
@@ -241,30 +259,32 @@ static void round_weights(const struct tile *t, const struct value_scales *scale
     round_fours(&f);
 }
 
-// Adds products of neighbouring words to 32-bit lanes.
+// Adds products of neighbouring words to 32-bit lanes. The barrier keeps gcc from holding all
+// products, or the old sums, in registers.
 INLINE veci add_products(veci sum, veci a, veci b) {
 #if WIDE
     sum = _mm512_dpwssd_epi32(sum, a, b);
-    __asm__("" : "+v"(sum)); // gcc would keep the old sums
-    return sum;
 #else
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 #endif
+    __asm__("" : "+v"(sum));
+    return sum;
 }
 
-// Loads 2 x ROWS bytes of numbers, or of halves of bytes, as words.
-INLINE veci load_numbers(const char *at, int shift, enum dtype type) {
+// Loads 2 x ROWS bytes of numbers as words: all of Q8_0 into low; of Q4_0 the lower halves of bytes
+// and the upper ones into high.
+INLINE void load_numbers(const char *at, veci *low, veci *high, enum dtype type) {
 #if WIDE
-    __m256i q = _mm256_loadu_si256((const void *)at);
-    if (type == DTYPE_Q8_0) return _mm512_cvtepi8_epi16(q);
-    q = _mm256_and_si256(_mm256_srli_epi16(q, shift), _mm256_set1_epi8(15));
-    return _mm512_cvtepi8_epi16(_mm256_sub_epi8(q, _mm256_set1_epi8(8)));
+    const __m256i q = _mm256_loadu_si256((const void *)at);
+    const veci words = type == DTYPE_Q8_0 ? _mm512_cvtepi8_epi16(q) : _mm512_cvtepu8_epi16(q);
 #else
-    __m128i q = _mm_loadu_si128((const void *)at);
-    if (type == DTYPE_Q8_0) return _mm256_cvtepi8_epi16(q);
-    q = _mm_and_si128(_mm_srli_epi16(q, shift), _mm_set1_epi8(15));
-    return _mm256_cvtepi8_epi16(_mm_sub_epi8(q, _mm_set1_epi8(8)));
+    const __m128i q = _mm_loadu_si128((const void *)at);
+    const veci words = type == DTYPE_Q8_0 ? _mm256_cvtepi8_epi16(q) : _mm256_cvtepu8_epi16(q);
 #endif
+    *low = words;
+    if (type == DTYPE_Q8_0) return;
+    *low = V(sub_epi16)(V_SI(and)(words, V(set1_epi16)(15)), V(set1_epi16)(8));
+    *high = V(sub_epi16)(V(srli_epi16)(words, 4), V(set1_epi16)(8));
 }
 
 // Element i of a pair of rows of a page by head, of which the pair begins in the first block at
@@ -276,11 +296,15 @@ INLINE const char *pair_at(const char *pair, int32_t i, enum dtype type) {
 // Joins the rows of a page by head: its pairs lie so.
 INLINE void widen_pairs(const struct page *p, veci *out, enum dtype type) {
     const char *numbers = numbers_of(p->v, p->head_dim);
+    const int32_t halves = type == DTYPE_Q4_0 ? BLOCK / 2 : 0; // elements before upper halves
     out += p->first / 2 * (p->dim / ROWS);
-    for (int32_t pair = p->first / 2; pair < (p->last + 1) / 2; pair++) {
+    for (int32_t pair = p->first / 2; pair < (p->last + 1) / 2; pair++, out += p->dim / ROWS) {
         const char *at = numbers + pair * 2 * number_at(BLOCK, type);
-        for (int32_t i = 0; i < p->head_dim; i += ROWS)
-            *out++ = load_numbers(pair_at(at, i, type), number_shift(i, type), type);
+        for (int32_t i = 0; i < p->head_dim; i += ROWS) {
+            if (halves && i % BLOCK >= halves) continue;
+            veci *to = out + i / ROWS;
+            load_numbers(pair_at(at, i, type), to, to + halves / ROWS, type);
+        }
     }
 }
 
@@ -316,53 +340,77 @@ INLINE void pair_rows(const struct page *p, veci *out, enum dtype type) {
     p->by_head ? widen_pairs(p, out, type) : join_rows(p, out, type);
 }
 
+// The first dimension of vector k of a tile, from that of the tile on. A byte of Q4_0 holds
+// dimensions i and i + 16, which are in vectors side by side.
+INLINE int32_t dim_of_vector(int k, enum dtype type) {
+    return type == DTYPE_Q4_0 ? k / 2 * BLOCK + k % 2 * 16 : k * ROWS;
+}
+
+// Loads n_vectors vectors of a pair of rows of a page by head, from element i of a block on.
+INLINE void load_pair(const char *pair, int32_t i, int n_vectors, veci rows[VECTORS],
+                      enum dtype type) {
+    UNROLL for (int k = 0; k < n_vectors; k += type == DTYPE_Q4_0 ? 2 : 1) {
+        const char *at = pair_at(pair, i + dim_of_vector(k, type), type);
+        load_numbers(at, &rows[k], &rows[k + 1], type);
+    }
+}
+
 // Adds pairs of rows times their weights to n_vectors vectors of the sums of n queries, from
 // dimension i on; type F32 stands for joined rows. The counts are constants after inlining.
 INLINE void add_pairs_tile(float *sum_v, const struct values *v, int32_t i, int n, int n_vectors,
                            enum dtype type) {
     const bool joined = type == DTYPE_F32;
-    const int32_t inner = n_vectors * ROWS % BLOCK == 0 ? 0 : i % BLOCK; // of the first block
+    const int32_t inner = n_vectors * ROWS % BLOCK == 0 ? 0 : i % BLOCK;   // of the first block
+    const int64_t width = n_vectors * ROWS * (type == DTYPE_Q4_0 ? 1 : 2); // of a pair's numbers
     veci sums[TILE_QUERIES][VECTORS];
     UNROLL for (int j = 0; j < n; j++) {
         UNROLL for (int k = 0; k < n_vectors; k++) sums[j][k] = V_SI(setzero)();
     }
     const int32_t first = v->first & ~1;
-    const char *pair = v->rows + first * v->stride, *next = v->next + first * v->stride;
+    const char *pair = v->rows + first * v->stride;
     pair = joined ? pair + 4 * i : pair_at(pair, i - inner, type);
-    next = pair_at(next, i - inner, type);
+    const char *next = v->next + number_at(i, type) * KV_PAGE + first / 2 * width;
     const int16_t *ints = v->whole->ints[0][i / BLOCK] + first;
     for (int32_t key = first; key < v->last; key += 2, ints += 2, pair += 2 * v->stride) {
         veci rows[VECTORS];
-        UNROLL for (int k = 0; k < n_vectors; k++) {
-            const int32_t at = inner + k * ROWS;
-            rows[k] = joined ? V_LOAD(pair + 4 * k * ROWS)
-                             : load_numbers(pair_at(pair, at, type), number_shift(at, type), type);
-            if (!joined && at % BLOCK == 0) _mm_prefetch(pair_at(next, at, type), _MM_HINT_T0);
+        if (!joined) {
+            load_pair(pair, inner, n_vectors, rows, type);
+            prefetch_bytes(next, width);
+            next += width;
         }
-        next += 2 * v->stride;
+        UNROLL for (int k = 0; joined && k < n_vectors; k++) rows[k] = V_LOAD(pair + 4 * k * ROWS);
         UNROLL for (int j = 0; j < n; j++) {
             UNROLL for (int k = 0; k < n_vectors; k++) {
+                const int block = dim_of_vector(k, type) / BLOCK;
                 int32_t both;
-                memcpy(&both, ints + (j * BLOCKS_MAX + k * ROWS / BLOCK) * KV_PAGE, sizeof both);
+                memcpy(&both, ints + (j * BLOCKS_MAX + block) * KV_PAGE, sizeof both);
                 sums[j][k] = add_products(sums[j][k], rows[k], V(set1_epi32)(both));
             }
         }
     }
     UNROLL for (int j = 0; j < n; j++) {
         UNROLL for (int k = 0; k < n_vectors; k++) {
-            float *at = sum_v + j * v->dim + i + k * ROWS;
-            const vecf step = V(set1_ps)(v->whole->steps[j][(i + k * ROWS) / BLOCK]);
+            const int32_t dim = i + dim_of_vector(k, type);
+            float *at = sum_v + j * v->dim + dim;
+            const vecf step = V(set1_ps)(v->whole->steps[j][dim / BLOCK]);
             V(storeu_ps)(at, V(fmadd_ps)(V(cvtepi32_ps)(sums[j][k]), step, V(loadu_ps)(at)));
         }
     }
 }
 
-// The same for all dimensions.
+// The same for all dimensions: those side by side, of Q4_0 those whose numbers are.
 INLINE void add_pairs(float *sum_v, const struct values *v, int n, enum dtype type) {
+    const bool halves = type == DTYPE_Q4_0;
+    const int32_t width = halves ? VECTORS / 2 * BLOCK : VECTORS * ROWS;
+    const int32_t rest = halves ? BLOCK : ROWS, end = halves ? BLOCK / 2 : 1;
     int32_t i = 0;
-    for (; i + VECTORS * ROWS <= v->dim; i += VECTORS * ROWS)
-        add_pairs_tile(sum_v, v, i, n, VECTORS, type);
-    for (; i < v->dim; i += ROWS) add_pairs_tile(sum_v, v, i, n, 1, type);
+    for (; i + width <= v->dim; i += width) {
+        for (int32_t c = 0; c < end; c += ROWS) add_pairs_tile(sum_v, v, i + c, n, VECTORS, type);
+    }
+    for (; i < v->dim; i += rest) {
+        for (int32_t c = 0; c < end; c += ROWS)
+            add_pairs_tile(sum_v, v, i + c, n, 1 + halves, type);
+    }
 }
 
 #endif
