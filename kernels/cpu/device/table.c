@@ -24,7 +24,10 @@ static void add_levels(struct cpu_table *table, enum cpu_isa isa) {
         cpu_matmul_avx2(table);
         cpu_ops_avx2(table);
     }
-    if (isa >= ISA_AVXVNNI && cpu_has_isa(ISA_AVXVNNI)) cpu_matmul_avxvnni(table);
+    if (isa >= ISA_AVXVNNI && cpu_has_isa(ISA_AVXVNNI)) {
+        cpu_matmul_avxvnni(table);
+        table->attention = attention_avxvnni;
+    }
     if (isa >= ISA_AVX512 && cpu_has_isa(ISA_AVX512)) {
         cpu_matmul_avx512(table);
         table->attention = attention_avx512;

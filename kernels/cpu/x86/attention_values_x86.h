@@ -264,6 +264,8 @@ static void round_weights(const struct tile *t, const struct value_scales *scale
 INLINE veci add_products(veci sum, veci a, veci b) {
 #if WIDE
     sum = _mm512_dpwssd_epi32(sum, a, b);
+#elif defined __AVXVNNI__
+    sum = _mm256_dpwssd_avx_epi32(sum, a, b);
 #else
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
 #endif

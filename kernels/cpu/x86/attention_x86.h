@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu.h"
 
 void attention_avx2(const struct lane *lane, const struct attention_args *args);
+void attention_avxvnni(const struct lane *lane, const struct attention_args *args);
 void attention_avx512(const struct lane *lane, const struct attention_args *args);
 
 #endif
