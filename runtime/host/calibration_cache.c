@@ -19,7 +19,7 @@
 
 enum {
     FILE_LIMIT_BYTES = 1 << 20,
-    RATES_FORMAT = 10, // raised when rates or kernels change, which makes kept files invalid
+    RATES_FORMAT = 11, // raised when rates or kernels change, which makes kept files invalid
 };
 
 // Writes the text of the key for those options of the CPU.
