@@ -21,8 +21,8 @@
 #endif
 
 enum {
-    LINE = 64,        // bytes of a cache line
-    SOON_BYTES = 128, // of a head in a row, at most, whose pages fit the first-level cache by twos
+    LINE = 64,          // bytes of a cache line
+    SOON_BYTES = 128,   // the longest row of a head of which the first-level cache holds two pages
     VECTORS = ROWS / 4, // of a tile, whose sums take 24 of 32 registers, with 256 bits 12 of 16
 };
 

@@ -400,7 +400,8 @@ INLINE void add_pairs_tile(float *sum_v, const struct values *v, int32_t i, int 
     }
 }
 
-// The same for all dimensions: those side by side, of Q4_0 those whose numbers are.
+// The same for all dimensions. A tile of Q4_0 has ROWS dimensions of either half of each of its
+// blocks, so that with 256 bits two tiles make a block.
 INLINE void add_pairs(float *sum_v, const struct values *v, int n, enum dtype type) {
     const bool halves = type == DTYPE_Q4_0;
     const int32_t width = halves ? VECTORS / 2 * BLOCK : VECTORS * ROWS;
