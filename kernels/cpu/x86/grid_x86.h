@@ -71,7 +71,7 @@ INLINE void find_places(const uint8_t *at, int low_at, int n, struct upper_bits 
             __m256i high = _mm256_mullo_epi16(words, factors_to_top(upper));
             high = _mm256_srli_epi16(high, 8 - upper.count);
             high =
-                _mm256_and_si256(high, _mm256_set1_epi16((int16_t)((1 << upper.count) - 1) << 8));
+                _mm256_and_si256(high, _mm256_set1_epi16((int16_t)(((1 << upper.count) - 1) << 8)));
             places = _mm256_or_si256(places, high);
         }
         _mm256_store_si256((void *)(out->places + 16 * i), places);
