@@ -61,6 +61,46 @@ awk -F '\t' 'NF != 6 || $2 != "a CPU" || $3 !~ /against_peers.sh -m plain.gguf -
     exit bad = 1 } END { exit bad || NR != 1 }' "$work/rows"
 result appends_a_row
 
+# ---- Behind a depth ------------------------------------------------------------------------------
+# behind NAME HELP PROMPT DEPTH SPEED: writes a program whose help is HELP, and whose one result, of
+# four tokens, names PROMPT and DEPTH.
+behind() {
+    cat >"$work/$1" <<X
+#!/bin/sh
+if [ "\$1" = --help ]; then echo '$2'; exit; fi
+echo "\$*" >"$work/$1.arguments"
+echo '[{"cpu_info": "a CPU", "model_type": "a model", "model_filename": "plain.gguf",'
+echo '"n_prompt": $3, "n_gen": 4, "n_depth": $4, "avg_ts": $5}]'
+X
+    chmod +x "$work/$1"
+}
+mv "$work/tandem" "$work/tandem.shallow"
+behind tandem 'no list' 0 64 300
+behind deep '  -d, --n-depth <n>' 0 64 200
+behind pair '  -gp <pp,tg>' 64 0 100
+compare "deep=$work/deep pair=$work/pair" -p 0 -d 64 -k q8_0 -r 1 -o "$work/deep.rows"
+[ "$code" -eq 0 ] && grep -qx 'decode of 4 behind 64: tandem 300.0 tokens/s, deep 200.0: 1.50 x (1.50 to 1.50), pair 100.0: 3.00 x (3.00 to 3.00)' "$out"
+result decodes_behind_a_depth
+cache='-t 1 -r 1 -o json -ctk q8_0 -ctv q8_0'
+grep -qx -- "bench -m $tiny -p 0 -n 4 -d 64 $cache --device none --isa auto -q" "$work/tandem.arguments" &&
+    grep -qx -- "-m $tiny -p 0 -n 4 -d 64 $cache -fa 1" "$work/deep.arguments" &&
+    grep -qx -- "-m $tiny -p 0 -n 0 -gp 64,4 $cache -fa 1" "$work/pair.arguments"
+result asks_each_its_way
+cut -f 3 "$work/deep.rows" | grep -q -- '-p 0 -n 4 -d 64 -k q8_0 -t 1 -i auto -r 1$'
+result names_depth_and_cache_in_the_row
+compare "deep=$work/deep" -p 0 -k q8_0 -r 1
+grep -qx -- "-m $tiny -p 0 -n 4 $cache -fa 1" "$work/deep.arguments"
+result asks_for_a_cache_without_depth
+behind deep '--n-depth' 0 32 200
+compare "deep=$work/deep" -p 0 -d 64 -r 1
+wrong refuses_another_depth 1 'deep has no result of 0 prompt tokens and 4 generated ones behind 64'
+behind old 'usage' 0 0 200
+compare "old=$work/old" -p 0 -d 64 -r 1
+wrong refuses_a_peer_without_depth 1 'it knows neither --n-depth nor -gp'
+compare "deep=$work/deep" -d 64 -r 1
+wrong refuses_a_prompt_behind_a_depth 2 '-d 64 is for single tokens alone: give -p 0 with it'
+mv "$work/tandem.shallow" "$work/tandem"
+
 # ---- Errors --------------------------------------------------------------------------------------
 fake larger large.gguf 200
 compare "larger=$work/larger" -r 1
