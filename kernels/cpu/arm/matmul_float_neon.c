@@ -1,10 +1,10 @@
 /* matmul_float_neon.c: tiles of F32, F16 and BF16 weights times tokens, with NEON.
  *
- * A tile is four rows by four tokens, or eight rows by one; each of its elements has one vector of
- * partial sums, which takes four columns at a time by multiply-add, first to last, and is added up
- * at the end, so a value does not depend on the tile. Columns beyond a multiple of four are
- * completed with zeros. Owns nothing; matmul_work.c calls for every lane. Emulated by qemu, not run
- * on ARM hardware. Tested by tests/kernels/check_ops.c.
+ * A tile is four rows by up to four tokens, or eight rows by one; each of its elements has one
+ * vector of partial sums, which takes four columns at a time by multiply-add, first to last, and is
+ * added up at the end, so a value does not depend on the tile. Columns beyond a multiple of four
+ * are completed with zeros. Owns nothing; matmul_work.c calls for every lane. Emulated by qemu, not
+ * run on ARM hardware. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/arm/arm.h"
 #include "kernels/cpu/matmul_work.h"
@@ -17,7 +17,8 @@
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-enum { TILE_ROWS = 8, SOME_ROWS = 4, TOKENS = 4, COLS = 4 };
+enum { TILE_ROWS = 8, SOME_ROWS = 4, TOKENS = 4, SUMS = SOME_ROWS * TOKENS, COLS = 4 };
+_Static_assert(TILE_ROWS <= (int)SUMS, "the sums of eight rows fit");
 
 // Loads four elements from a column on as floats.
 INLINE float32x4_t load4(enum weight_type type, const void *row, int64_t column) {
@@ -36,11 +37,6 @@ INLINE float32x4_t load_rest(enum weight_type type, const void *row, int64_t col
     return load4(type, rest, 0);
 }
 
-// The columns of a row from c on, fewer than COLS at its end.
-INLINE float32x4_t load_columns(enum weight_type type, const void *row, int64_t c, int64_t n_cols) {
-    return n_cols - c >= COLS ? load4(type, row, c) : load_rest(type, row, c, n_cols - c);
-}
-
 // Some rows by some tokens; the counts are constants after inlining.
 struct block {
     int64_t row;
@@ -48,24 +44,30 @@ struct block {
     int n_rows, n_tokens;
 };
 
-INLINE void multiply(const struct matmul_args *a, enum weight_type type,
-                     const struct matmul_tokens *tokens, struct block b) {
-    const int64_t row_bytes = a->n_cols * (type == WEIGHT_F32 ? 4 : 2);
-    const char *w = (const char *)a->weight + b.row * row_bytes;
-    const void *const *x = tokens->x + b.token;
-    float32x4_t acc[TILE_ROWS > TOKENS * SOME_ROWS ? TILE_ROWS : TOKENS * SOME_ROWS];
-    UNROLL for (int i = 0; i < b.n_rows * b.n_tokens; i++) acc[i] = vdupq_n_f32(0);
-    for (int64_t c = 0; c < a->n_cols; c += COLS) {
-        float32x4_t xs[TOKENS];
-        UNROLL for (int t = 0; t < b.n_tokens; t++) xs[t] =
-            load_columns(WEIGHT_F32, x[t], c, a->n_cols);
-        UNROLL for (int r = 0; r < b.n_rows; r++) {
-            float32x4_t weight = load_columns(type, w + r * row_bytes, c, a->n_cols);
-            UNROLL for (int t = 0; t < b.n_tokens; t++) {
-                acc[r * b.n_tokens + t] = vfmaq_f32(acc[r * b.n_tokens + t], weight, xs[t]);
-            }
+struct operands {
+    const char *w; // rows at equal distances
+    int64_t row_bytes;
+    const void *x[TOKENS];
+};
+
+// Adds the products of n <= COLS columns from c on to the sums of a block.
+INLINE void add_columns(enum weight_type type, const struct operands *o, int64_t c, int64_t n,
+                        struct block b, float32x4_t *acc) {
+    float32x4_t xs[TOKENS];
+    UNROLL for (int t = 0; t < b.n_tokens; t++) {
+        xs[t] = n == COLS ? load4(WEIGHT_F32, o->x[t], c) : load_rest(WEIGHT_F32, o->x[t], c, n);
+    }
+    UNROLL for (int r = 0; r < b.n_rows; r++) {
+        const char *row = o->w + r * o->row_bytes;
+        const float32x4_t weight = n == COLS ? load4(type, row, c) : load_rest(type, row, c, n);
+        UNROLL for (int t = 0; t < b.n_tokens; t++) {
+            acc[r * b.n_tokens + t] = vfmaq_f32(acc[r * b.n_tokens + t], weight, xs[t]);
         }
     }
+}
+
+INLINE void store_block(const struct matmul_args *a, const struct matmul_tokens *tokens,
+                        struct block b, const float32x4_t *acc) {
     for (int i = 0; i < b.n_rows * b.n_tokens; i++) {
         const int64_t row = b.row + i / b.n_tokens;
         const int64_t at = tokens->places[b.token + i % b.n_tokens] * (int64_t)a->out_stride + row;
@@ -76,12 +78,38 @@ INLINE void multiply(const struct matmul_args *a, enum weight_type type,
     }
 }
 
+INLINE void multiply(const struct matmul_args *a, enum weight_type type,
+                     const struct matmul_tokens *tokens, struct block b) {
+    const int64_t row_bytes = a->n_cols * (type == WEIGHT_F32 ? 4 : 2);
+    const int64_t whole = a->n_cols / COLS * COLS;
+    struct operands o = {(const char *)a->weight + b.row * row_bytes, row_bytes, {0}};
+    float32x4_t acc[SUMS], sums[SUMS]; // compilers would store sums in every step
+    UNROLL for (int t = 0; t < b.n_tokens; t++) o.x[t] = tokens->x[b.token + t];
+    UNROLL for (int i = 0; i < b.n_rows * b.n_tokens; i++) acc[i] = vdupq_n_f32(0);
+    for (int64_t c = 0; c < whole; c += COLS) add_columns(type, &o, c, COLS, b, acc);
+    if (whole < a->n_cols) add_columns(type, &o, whole, a->n_cols - whole, b, acc);
+    UNROLL for (int i = 0; i < b.n_rows * b.n_tokens; i++) sums[i] = acc[i];
+    store_block(a, tokens, b, sums);
+}
+
+// Makes the number of tokens a constant.
+INLINE void few_tokens(const struct matmul_args *a, enum weight_type type,
+                       const struct matmul_tokens *tokens, struct block b) {
+    const int n = b.n_tokens;
+    if (n == 1) multiply(a, type, tokens, (struct block){b.row, b.token, b.n_rows, 1});
+    if (n == 2) multiply(a, type, tokens, (struct block){b.row, b.token, b.n_rows, 2});
+    if (n == 3) multiply(a, type, tokens, (struct block){b.row, b.token, b.n_rows, 3});
+    if (n == 4) multiply(a, type, tokens, (struct block){b.row, b.token, b.n_rows, 4});
+}
+
+// All tokens, in as few parts as the registers allow, about equal ones.
 INLINE void some_rows(const struct matmul_args *a, enum weight_type type, int64_t row,
                       const struct matmul_tokens *tokens, int n_rows) {
-    int32_t t = 0;
-    for (; t + TOKENS <= tokens->n; t += TOKENS)
-        multiply(a, type, tokens, (struct block){row, t, n_rows, TOKENS});
-    for (; t < tokens->n; t++) multiply(a, type, tokens, (struct block){row, t, n_rows, 1});
+    const int32_t n_parts = (tokens->n + TOKENS - 1) / TOKENS;
+    for (int32_t part = 0, t = 0, end; part < n_parts; part++, t = end) {
+        end = (part + 1) * tokens->n / n_parts;
+        few_tokens(a, type, tokens, (struct block){row, t, n_rows, end - t});
+    }
 }
 
 INLINE void tile_of(const struct matmul_args *a, int64_t index, const struct matmul_tokens *tokens,
