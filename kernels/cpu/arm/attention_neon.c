@@ -1,11 +1,12 @@
 /* attention_neon.c: attention with NEON.
  *
  * A query is one head of one token. Each goes through its keys page by page with an online softmax,
- * so the order of its operations depends on its position and window alone. Reads the cache rows of
- * a query's keys and no others; writes out. Any even head_dim up to HEAD_DIM_MAX; multiples of 32
- * for types with blocks. Owns nothing; lanes do not meet. Simpler than the x86 kernel: queries do
- * not share a reading of the cache. Emulated by qemu, not run on ARM hardware. Tested by
- * tests/kernels/check_ops.c.
+ * so the order of its operations depends on its position and window alone. Up to QUERIES heads of
+ * a token that share a KV head are computed together: each element of the cache is loaded, and made
+ * a float, once for them. Reads the cache rows of a query's keys and no others; writes out. Any
+ * even head_dim up to HEAD_DIM_MAX; multiples of 32 for types with blocks. Owns nothing; lanes do
+ * not meet. Simpler than the x86 kernel: the tokens of a prompt do not share a reading of the
+ * cache. Emulated by qemu, not run on ARM hardware. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/arm/attention_neon.h"
 #include "kernels/cpu/arm/vector_neon.h"
@@ -15,6 +16,10 @@
 
 #include <math.h>
 #include <string.h>
+
+#define UNROLL _Pragma("GCC unroll 16")
+
+enum { QUERIES = 4 };
 
 struct query {
     float q[HEAD_DIM_MAX + 4];     // times scale; zeros up to a multiple of 4
@@ -30,20 +35,37 @@ struct span {
     int32_t n_keys, head_dim;
 };
 
-// Loads four elements from i on, with zeros past n. i is a multiple of 4.
-INLINE float32x4_t load(const char *row, int32_t i, int32_t n, enum dtype type) {
-    if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) {
-        const bool is_q8_0 = type == DTYPE_Q8_0;
-        const char *block = row + i / 32 * (is_q8_0 ? BLOCK_BYTES_Q8_0 : BLOCK_BYTES_Q4_0);
-        float16_t d;
-        int32_t bytes;
-        memcpy(&d, block, sizeof d);
-        memcpy(&bytes, block + sizeof d + i % (is_q8_0 ? 32 : 16), sizeof bytes);
-        if (!is_q8_0) bytes = bytes >> i / 16 % 2 * 4 & 0x0f0f0f0f;
-        int8x8_t q = vreinterpret_s8_s32(vdup_n_s32(bytes));
-        int16x8_t words = vmovl_s8(is_q8_0 ? q : vsub_s8(q, vdup_n_s8(8)));
-        return vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), (float)d);
+// Loads eight elements from i on, a multiple of 8 with at least eight elements behind it.
+INLINE void load8(const char *row, int32_t i, enum dtype type, float32x4_t out[2]) {
+    if (type == DTYPE_F32) {
+        out[0] = vld1q_f32((const float *)(const void *)row + i);
+        out[1] = vld1q_f32((const float *)(const void *)row + i + 4);
+        return;
     }
+    if (type == DTYPE_F16) {
+        const float16x8_t v = vld1q_f16((const float16_t *)(const void *)row + i);
+        out[0] = vcvt_f32_f16(vget_low_f16(v));
+        out[1] = vcvt_high_f32_f16(v);
+        return;
+    }
+    const bool is_q8_0 = type == DTYPE_Q8_0;
+    const char *block = row + i / 32 * (is_q8_0 ? BLOCK_BYTES_Q8_0 : BLOCK_BYTES_Q4_0);
+    float16_t d;
+    memcpy(&d, block, sizeof d);
+    int8x8_t q = vld1_s8((const int8_t *)block + sizeof d + i % (is_q8_0 ? 32 : 16));
+    if (!is_q8_0) {
+        const uint8x8_t nibbles = vreinterpret_u8_s8(q), low = vand_u8(nibbles, vdup_n_u8(15));
+        q = vreinterpret_s8_u8(i / 16 % 2 ? vshr_n_u8(nibbles, 4) : low);
+        q = vsub_s8(q, vdup_n_s8(8));
+    }
+    const int16x8_t words = vmovl_s8(q);
+    out[0] = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), (float)d);
+    out[1] = vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(words)), (float)d);
+}
+
+// Loads the elements from i on that eight do not divide, with zeros past n, of a type without
+// blocks. i is a multiple of 4.
+INLINE float32x4_t load4(const char *row, int32_t i, int32_t n, enum dtype type) {
     const size_t element_bytes = type == DTYPE_F32 ? 4 : 2;
     const void *p = row + (size_t)i * element_bytes;
     float rest[4] = {0};
@@ -52,44 +74,75 @@ INLINE float32x4_t load(const char *row, int32_t i, int32_t n, enum dtype type) 
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
 
-// The order for a score is eight running sums over the dimensions, then the sum of the eight.
-INLINE void score_keys(struct query *query, const struct span *s, enum dtype type) {
+// The order for a score is eight running sums over the dimensions, then the sum of the eight. n,
+// the number of queries, is a constant after inlining.
+INLINE void score_keys(struct query *queries, int n, const struct span *s, enum dtype type) {
     for (int32_t key = 0; key < s->n_keys; key++) {
         const char *row = s->k + key * s->k_stride;
-        float32x4_t a = vdupq_n_f32(0), b = a;
+        float32x4_t a[QUERIES], b[QUERIES];
         int32_t i = 0;
+        UNROLL for (int q = 0; q < n; q++) a[q] = b[q] = vdupq_n_f32(0);
         for (; i + 8 <= s->head_dim; i += 8) {
-            a = vfmaq_f32(a, vld1q_f32(query->q + i), load(row, i, s->head_dim, type));
-            b = vfmaq_f32(b, vld1q_f32(query->q + i + 4), load(row, i + 4, s->head_dim, type));
+            float32x4_t k[2];
+            load8(row, i, type, k);
+            UNROLL for (int q = 0; q < n; q++) {
+                a[q] = vfmaq_f32(a[q], vld1q_f32(queries[q].q + i), k[0]);
+                b[q] = vfmaq_f32(b[q], vld1q_f32(queries[q].q + i + 4), k[1]);
+            }
         }
-        for (; i < s->head_dim; i += 4)
-            a = vfmaq_f32(a, vld1q_f32(query->q + i), load(row, i, s->head_dim, type));
-        query->scores[key] = vaddvq_f32(vaddq_f32(a, b));
+        for (; type != DTYPE_Q8_0 && type != DTYPE_Q4_0 && i < s->head_dim; i += 4) {
+            const float32x4_t k = load4(row, i, s->head_dim, type);
+            UNROLL for (int q = 0; q < n; q++) {
+                a[q] = vfmaq_f32(a[q], vld1q_f32(queries[q].q + i), k);
+            }
+        }
+        UNROLL for (int q = 0; q < n; q++) {
+            queries[q].scores[key] = vaddvq_f32(vaddq_f32(a[q], b[q]));
+        }
     }
 }
 
-// Adds the span's V rows times the weights, 16 dimensions at a time.
-INLINE void add_values(struct query *query, const struct span *s, enum dtype type) {
-    int32_t i = 0;
-    for (; i + 16 <= s->head_dim; i += 16) {
-        float32x4_t sums[4];
-        for (int j = 0; j < 4; j++) sums[j] = vld1q_f32(query->sum_v + i + (ptrdiff_t)4 * j);
-        for (int32_t key = 0; key < s->n_keys; key++) {
-            const char *row = s->v + key * s->v_stride;
-            for (int j = 0; j < 4; j++) {
-                float32x4_t v = load(row, i + 4 * j, s->head_dim, type);
-                sums[j] = vfmaq_n_f32(sums[j], v, query->scores[key]);
+// Adds the span's V rows times the weights of each query, 8 or 16 dimensions from i on.
+INLINE void add_dims(struct query *queries, int n, const struct span *s, enum dtype type, int32_t i,
+                     int vectors) {
+    float32x4_t sums[QUERIES][4];
+    UNROLL for (int q = 0; q < n; q++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
+            sums[q][j] = vld1q_f32(queries[q].sum_v + i + (ptrdiff_t)4 * j);
+        }
+    }
+    for (int32_t key = 0; key < s->n_keys; key++) {
+        float32x4_t v[4];
+        UNROLL for (int j = 0; j < vectors; j += 2) {
+            load8(s->v + key * s->v_stride, i + 4 * j, type, v + j);
+        }
+        UNROLL for (int q = 0; q < n; q++) {
+            UNROLL for (int j = 0; j < vectors; j++) {
+                sums[q][j] = vfmaq_n_f32(sums[q][j], v[j], queries[q].scores[key]);
             }
         }
-        for (int j = 0; j < 4; j++) vst1q_f32(query->sum_v + i + (ptrdiff_t)4 * j, sums[j]);
     }
-    for (; i < s->head_dim; i += 4) {
-        float32x4_t sum = vld1q_f32(query->sum_v + i);
-        for (int32_t key = 0; key < s->n_keys; key++) {
-            float32x4_t v = load(s->v + key * s->v_stride, i, s->head_dim, type);
-            sum = vfmaq_n_f32(sum, v, query->scores[key]);
+    UNROLL for (int q = 0; q < n; q++) {
+        UNROLL for (int j = 0; j < vectors; j++) {
+            vst1q_f32(queries[q].sum_v + i + (ptrdiff_t)4 * j, sums[q][j]);
         }
-        vst1q_f32(query->sum_v + i, sum);
+    }
+}
+
+INLINE void add_values(struct query *queries, int n, const struct span *s, enum dtype type) {
+    int32_t i = 0;
+    for (; i + 16 <= s->head_dim; i += 16) add_dims(queries, n, s, type, i, 4);
+    if (type == DTYPE_Q8_0 || type == DTYPE_Q4_0) return;
+    for (; i + 8 <= s->head_dim; i += 8) add_dims(queries, n, s, type, i, 2);
+    for (; i < s->head_dim; i += 4) {
+        for (int q = 0; q < n; q++) {
+            float32x4_t sum = vld1q_f32(queries[q].sum_v + i);
+            for (int32_t key = 0; key < s->n_keys; key++) {
+                const float32x4_t v = load4(s->v + key * s->v_stride, i, s->head_dim, type);
+                sum = vfmaq_n_f32(sum, v, queries[q].scores[key]);
+            }
+            vst1q_f32(queries[q].sum_v + i, sum);
+        }
     }
 }
 
@@ -121,33 +174,48 @@ static void weigh(struct query *query, int32_t n, int32_t head_dim, float cap) {
     query->sum += vaddvq_f32(sum);
 }
 
-static void attend_span(const struct attention_args *a, struct query *query, const struct span *s) {
+// n queries, a constant after inlining.
+INLINE void attend_span(const struct attention_args *a, struct query *queries, int n,
+                        const struct span *s) {
 #define KV_TYPE(NAME, name) \
-    if (a->k_type == DTYPE_##NAME) score_keys(query, s, DTYPE_##NAME);
+    if (a->k_type == DTYPE_##NAME) score_keys(queries, n, s, DTYPE_##NAME);
 #include "kernels/kv_types.def"
 #undef KV_TYPE
-    weigh(query, s->n_keys, a->head_dim, a->softcap);
+    for (int q = 0; q < n; q++) weigh(queries + q, s->n_keys, a->head_dim, a->softcap);
 #define KV_TYPE(NAME, name) \
-    if (a->v_type == DTYPE_##NAME) add_values(query, s, DTYPE_##NAME);
+    if (a->v_type == DTYPE_##NAME) add_values(queries, n, s, DTYPE_##NAME);
 #include "kernels/kv_types.def"
 #undef KV_TYPE
 }
 
+static void attend_queries(const struct attention_args *a, struct query *queries, int n,
+                           const struct span *s) {
+    if (n == 1) attend_span(a, queries, 1, s);
+    if (n == 2) attend_span(a, queries, 2, s);
+    if (n == 3) attend_span(a, queries, 3, s);
+    if (n == 4) attend_span(a, queries, 4, s);
+}
+
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Computes one head of one token. Items are in the order of tokens, then heads.
-static void attend(const struct attention_args *a, int64_t item, struct query *query) {
-    const int64_t token = item / a->n_heads, head = item % a->n_heads;
-    const int32_t *pages = a->pages + (int64_t)a->sequences[token] * a->max_pages;
-    const int64_t row_elements = (int64_t)a->n_kv_heads * a->head_dim;
-    const int64_t kv_head = head / (a->n_heads / a->n_kv_heads);
-    const int64_t end = (int64_t)a->positions[token] + 1;
-    const float *q = a->q + item * a->head_dim;
+static void begin_query(const struct attention_args *a, int64_t token, int64_t head,
+                        struct query *query) {
+    const float *q = a->q + (token * a->n_heads + head) * a->head_dim;
     query->max = a->sinks ? a->sinks[head] : -INFINITY;
     query->sum = a->sinks ? 1 : 0;
     memset(query->q, 0, sizeof query->q);
     memset(query->sum_v, 0, sizeof query->sum_v);
     for (int32_t i = 0; i < a->head_dim; i++) query->q[i] = q[i] * a->scale;
+}
+
+// Computes n heads of one token from a head on, which share a KV head.
+static void attend(const struct attention_args *a, int64_t token, int64_t head, int n) {
+    const int32_t *pages = a->pages + (int64_t)a->sequences[token] * a->max_pages;
+    const int64_t row_elements = (int64_t)a->n_kv_heads * a->head_dim;
+    const int64_t kv_head = head / (a->n_heads / a->n_kv_heads);
+    const int64_t end = (int64_t)a->positions[token] + 1;
+    struct query queries[QUERIES];
+    for (int q = 0; q < n; q++) begin_query(a, token, head + q, queries + q);
     int64_t key = a->window > 0 && end > a->window ? end - a->window : 0;
     for (int64_t last; key < end; key = last) {
         last = min_i64(end, (key / KV_PAGE + 1) * KV_PAGE);
@@ -159,20 +227,36 @@ static void attend(const struct attention_args *a, int64_t item, struct query *q
                                .v_stride = (int64_t)dtype_bytes(a->v_type, (uint64_t)row_elements),
                                .n_keys = (int32_t)(last - key),
                                .head_dim = a->head_dim};
-        attend_span(a, query, &s);
+        attend_queries(a, queries, n, &s);
     }
-    float *out = a->out + item * a->head_dim;
-    for (int32_t i = 0; i < a->head_dim; i++) out[i] = query->sum_v[i] / query->sum;
+    for (int q = 0; q < n; q++) {
+        float *out = a->out + (token * a->n_heads + head + q) * a->head_dim;
+        for (int32_t i = 0; i < a->head_dim; i++) out[i] = queries[q].sum_v[i] / queries[q].sum;
+    }
 }
 
-// Lanes take every lane->count-th item, so that each gets early and late tokens alike.
+// How many heads of a KV head are computed together: fewer where lanes would have nothing to do.
+static int32_t heads_together(const struct lane *lane, const struct attention_args *a) {
+    const int32_t of_kv_head = a->n_heads / a->n_kv_heads;
+    int32_t n = of_kv_head < QUERIES ? of_kv_head : QUERIES;
+    while (n > 1 && (int64_t)a->n_tokens * a->n_kv_heads * ((of_kv_head + n - 1) / n) < lane->count)
+        n = (n + 1) / 2;
+    return n;
+}
+
+// Lanes take every lane->count-th item, so that each gets early and late tokens alike. Items are in
+// the order of tokens, then KV heads, then the parts of their heads.
 void attention_neon(const struct lane *lane, const struct attention_args *a) {
     ASSERT(a->order == KV_BY_ROW);
     ASSERT(a->head_dim <= HEAD_DIM_MAX);
     ASSERT(a->n_heads % a->n_kv_heads == 0);
     ASSERT(dtype_bytes(a->k_type, (uint64_t)a->head_dim) > 0);
     ASSERT(dtype_bytes(a->v_type, (uint64_t)a->head_dim) > 0);
-    struct query query;
-    for (int64_t item = lane->index; item < (int64_t)a->n_tokens * a->n_heads; item += lane->count)
-        attend(a, item, &query);
+    const int64_t of_kv_head = a->n_heads / a->n_kv_heads, most = heads_together(lane, a);
+    const int64_t parts = (of_kv_head + most - 1) / most, of_token = a->n_kv_heads * parts;
+    for (int64_t item = lane->index; item < a->n_tokens * of_token; item += lane->count) {
+        const int64_t group = item % of_token / parts, first = item % parts * most;
+        const int64_t n = min_i64(most, of_kv_head - first);
+        attend(a, item / of_token, group * of_kv_head + first, (int)n);
+    }
 }
