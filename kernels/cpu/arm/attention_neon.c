@@ -35,7 +35,7 @@ struct span {
     int32_t n_keys, head_dim;
 };
 
-// Loads eight elements from i on, a multiple of 8 with at least eight elements behind it.
+// Loads eight elements from i on, a multiple of 8.
 INLINE void load8(const char *row, int32_t i, enum dtype type, float32x4_t out[2]) {
     if (type == DTYPE_F32) {
         out[0] = vld1q_f32((const float *)(const void *)row + i);
@@ -63,8 +63,7 @@ INLINE void load8(const char *row, int32_t i, enum dtype type, float32x4_t out[2
     out[1] = vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(words)), (float)d);
 }
 
-// Loads the elements from i on that eight do not divide, with zeros past n, of a type without
-// blocks. i is a multiple of 4.
+// Loads four elements from i on, a multiple of 4, with zeros past n, of a type without blocks.
 INLINE float32x4_t load4(const char *row, int32_t i, int32_t n, enum dtype type) {
     const size_t element_bytes = type == DTYPE_F32 ? 4 : 2;
     const void *p = row + (size_t)i * element_bytes;
