@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 enum { GUARD_BYTES = 256, GUARD = 0xa5, POISON = 0xff };
+enum { STRETCH = 1024 };   // bytes that memcmp compares at once
 enum { FEW_OUTPUTS = 32 }; // too few for their mean error to say much
 
 // One op, called through a device's table or through the definition.
@@ -318,7 +319,6 @@ static bool run_on(struct op_check *c, int rig_index, const struct op_case *k, c
 // The first place from i on where the two differ, or n. Equal stretches go to memcmp, since a
 // sanitized loop over bytes is slow.
 static uint64_t next_difference(const uint8_t *one, const uint8_t *other, uint64_t i, uint64_t n) {
-    enum { STRETCH = 1024 };
     while (i < n && one[i] == other[i]) {
         const uint64_t length = n - i < STRETCH ? n - i : STRETCH;
         if (memcmp(one + i, other + i, length))
@@ -329,11 +329,18 @@ static uint64_t next_difference(const uint8_t *one, const uint8_t *other, uint64
     return i;
 }
 
+// The first byte from i on that no op may write, or n.
+static uint64_t next_kept(const struct op_check *c, uint64_t i, uint64_t n) {
+    const uint8_t *found = memchr(c->roles + i, ROLE_KEPT, n - i);
+    return found ? (uint64_t)(found - c->roles) : n;
+}
+
 // Guard bands, inputs and the columns that were not asked for are what they were.
 static void compare_kept(struct op_check *c, const uint8_t *found, const char *who) {
     const uint64_t n = c->used_bytes;
     uint64_t i = next_difference(found, c->before, 0, n);
-    while (i < n && c->roles[i] != ROLE_KEPT) i = next_difference(found, c->before, i + 1, n);
+    while (i < n && c->roles[i] != ROLE_KEPT)
+        i = next_difference(found, c->before, next_kept(c, i, n), n);
     if (i == n) return;
     op_fail(c, "%s wrote byte %" PRIu64 " of the scene, outside of its outputs", who, i);
 }
@@ -354,8 +361,8 @@ static bool both_nan(const struct op_check *c, const uint8_t *reference, uint64_
 // The outputs with such a role are those of reference, bit for bit.
 static void compare_bits(struct op_check *c, const uint8_t *reference, bool (*with)(uint8_t role),
                          const char *who) {
-    const uint64_t n = c->used_bytes;
-    uint64_t i = next_difference(c->actual, reference, 0, n);
+    const uint64_t n = c->outputs_end;
+    uint64_t i = next_difference(c->actual, reference, c->outputs_start, n);
     while (i < n && (!with(c->roles[i]) || both_nan(c, reference, i)))
         i = next_difference(c->actual, reference, i + 1, n);
     if (i < n) op_fail(c, "%s differs in bits", who);
@@ -377,7 +384,7 @@ struct errors {
 
 static struct errors find_errors(const struct op_check *c, bool may_be_nan) {
     struct errors found = {0};
-    for (uint64_t i = 0; i < c->used_bytes;) {
+    for (uint64_t i = c->outputs_start; i < c->outputs_end;) {
         enum op_role role = (enum op_role)c->roles[i];
         if (role != ROLE_F32 && role != ROLE_F16) {
             i++;
@@ -421,7 +428,7 @@ static void compare_values(struct op_check *c, const struct op_case *k, const vo
 // op_cost promises as many written bytes as there are output bytes.
 static void compare_cost(struct op_check *c, const struct op_case *k, const union op_args *args) {
     uint64_t outputs = 0;
-    for (uint64_t i = 0; i < c->used_bytes; i++) outputs += is_output(c->roles[i]);
+    for (uint64_t i = c->outputs_start; i < c->outputs_end; i++) outputs += is_output(c->roles[i]);
     struct op_cost cost = OPS[k->op].cost(k->type, args);
     bool right = k->may_skip  ? cost.written_bytes >= outputs
                  : k->of_many ? cost.written_bytes <= outputs
@@ -432,14 +439,31 @@ static void compare_cost(struct op_check *c, const struct op_case *k, const unio
     if (cost.read_bytes == 0) op_fail(c, "op_cost says that nothing is read");
 }
 
+// Finds where outputs may be, so that the loops over bytes leave out the weights and caches.
+static void find_outputs(struct op_check *c) {
+    static const uint8_t KEPT[STRETCH] = {ROLE_KEPT};
+    uint64_t start = 0, end = c->used_bytes;
+    while (start + STRETCH <= end && !memcmp(c->roles + start, KEPT, STRETCH)) start += STRETCH;
+    while (start + STRETCH <= end && !memcmp(c->roles + end - STRETCH, KEPT, STRETCH))
+        end -= STRETCH;
+    c->outputs_start = start;
+    c->outputs_end = end;
+}
+
 static void set_roles(struct op_check *c, const struct op_case *k, const void *shape) {
     memset(c->roles, ROLE_KEPT, c->used_bytes);
     k->mark(c->roles, shape);
+    find_outputs(c);
+}
+
+static void keep_outputs(struct op_check *c) {
+    memcpy(c->whole + c->outputs_start, c->actual + c->outputs_start,
+           c->outputs_end - c->outputs_start);
 }
 
 // FNV-1a, over the outputs alone: scratch and padding may differ.
 static void add_bits(struct op_check *c) {
-    for (uint64_t i = 0; i < c->used_bytes; i++)
+    for (uint64_t i = c->outputs_start; i < c->outputs_end; i++)
         if (is_output(c->roles[i])) c->bits = (c->bits ^ c->actual[i]) * 0x100000001b3U;
 }
 
@@ -462,7 +486,7 @@ void op_run_whole(struct op_check *c, const struct op_case *k, const void *shape
                 compare_values(c, k, shape);
             else
                 compare_bits(c, c->expected, is_output, who);
-            memcpy(c->whole, c->actual, c->used_bytes);
+            keep_outputs(c);
             add_bits(c);
         } else {
             compare_bits(c, c->whole, is_output, who);
@@ -514,6 +538,7 @@ static bool run_chain_on(struct op_check *c, int rig_index, const struct op_chai
 void op_run_chain(struct op_check *c,
                   void (*place)(struct op_chain *chain, const void *shape, char *base),
                   const void *shape) {
+    find_outputs(c);
     for (int i = 0; i < 2 * c->n_rigs; i++) {
         const bool apart = i % 2 == 0;
         struct op_chain chain;
@@ -521,7 +546,7 @@ void op_run_chain(struct op_check *c,
         if (!run_chain_on(c, i / 2, &chain, apart)) return;
         if (i > 0) compare_bits(c, c->whole, is_output, apart ? "a run by parts" : "a run at once");
         if (i > 0) continue;
-        memcpy(c->whole, c->actual, c->used_bytes);
+        keep_outputs(c);
         add_bits(c);
     }
 }

@@ -75,11 +75,12 @@ struct op_check {
     int n_passed, n_failed;
 
     // The scene. Offsets into it are what shapes hold.
-    uint8_t *before;   // what every run starts from
-    uint8_t *expected; // after the definition
-    uint8_t *actual;   // after the device
-    uint8_t *whole;    // after the first device, for the same shape
-    uint8_t *roles;    // enum op_role of every byte
+    uint8_t *before;                     // what every run starts from
+    uint8_t *expected;                   // after the definition
+    uint8_t *actual;                     // after the device
+    uint8_t *whole;                      // after the first device, for the same shape
+    uint8_t *roles;                      // enum op_role of every byte
+    uint64_t outputs_start, outputs_end; // bytes outside are all ROLE_KEPT
     uint64_t used_bytes, align_bytes;
     uint64_t page_bytes; // operands have closed pages around them; 0: they have guard bands
     uint64_t layout;     // the number of this arrangement of operands, from 1 on
