@@ -57,11 +57,12 @@ LIBRARY := $(filter-out runtime/commands/main_%.c runtime/cli/heap_%.c runtime/c
 # Fuzzers call parsers; the matmuls are left out because clang takes minutes to instrument them.
 LIBRARY := $(filter-out $(if $(filter fuzz,$(BUILD)),kernels/cpu/x86/matmul_%),$(LIBRARY))
 LIBRARY += $(CHOSEN) $(CORES)
+# With LEND=1 a sanitized variant links these of release: to instrument them takes gcc ten minutes.
+LENT := $(if $(LEND),$(filter kernels/cpu/x86/matmul_% kernels/cpu/x86/attention_avx%,$(LIBRARY)))
 PROGRAMS := $(wildcard tests/*/test_*.c tests/kernels/check_ops.c)
 FUZZERS := $(wildcard tests/fuzz/fuzz_*.c)
 BENCHES := $(wildcard bench/bench_*.c)
-HELPERS := $(filter-out tests/emulator/% tests/metal/% tests/examples/% tests/sim/main_%.c,$(wildcard tests/*/*.c bench/*.c bench/lib/*.c))
-HELPERS := $(filter-out $(PROGRAMS) $(FUZZERS) $(BENCHES),$(HELPERS))
+HELPERS := $(filter-out tests/emulator/% tests/metal/% tests/examples/% tests/sim/main_%.c $(PROGRAMS) $(FUZZERS) $(BENCHES),$(wildcard tests/*/*.c bench/*.c bench/lib/*.c))
 HELPERS := $(filter-out $(if $(filter darwin,$(SYSTEM)),$(call not_for_macos,$(HELPERS))),$(HELPERS))
 TOOLS := $(shell grep -l '^int main' /dev/null $(HELPERS))
 HELPERS := $(filter-out $(TOOLS),$(HELPERS))
@@ -85,8 +86,7 @@ ALL := $(LIBRARY) $(PROGRAMS) $(TOOLS) $(HELPERS) $(BENCHES) $(MAINS) $(FUZZERS)
 
 # ---- What people ask for -------------------------------------------------------------------------
 
-.PHONY: help build all model run test check-ops bench asan ubsan tsan fuzz tidy format clean deps
-.PHONY: programs benches fuzzers fixtures FORCE
+.PHONY: help build all model run test check-ops bench asan ubsan tsan fuzz tidy format clean deps programs benches fuzzers fixtures FORCE
 
 help: ## this list
 	@echo 'make TARGET [BUILD=release|debug|asan|ubsan|tsan] [CC=gcc|clang]'
@@ -108,7 +108,7 @@ run: ## fetch what is missing, build, and write: PROMPT="..." N=64 MODEL=file.gg
 test: ## everything: programs, scripts, then the unit tests again under address checks
 	@sh tests/deps.sh
 	@$(MAKE) all programs benches emulator model fixtures
-	@$(MAKE) BUILD=asan programs emulator build/asan/tandem build/asan/tandem-sim
+	@$(MAKE) BUILD=asan LEND=1 programs emulator build/asan/tandem build/asan/tandem-sim
 	@$(call AGAINST,$(TOP),$D) sh tests/run.sh $(EMU_WATCHED) $(PROGRAMS:%.c=$D/%) $(SCRIPTS) \
 	  $(patsubst %.c,build/asan/%,$(filter-out %/check_ops.c,$(PROGRAMS)))
 
@@ -166,7 +166,7 @@ $D/obj/%.o: %.c $D/flags | libraries
 
 # An archive is made anew when its list of members changes, so that a deleted file leaves it.
 $D/libtandem_all.a: $(patsubst %.c,$D/obj/%.o,$(filter-out base/% kernels/% build/metal/%,$(LIBRARY))) $D/members
-$(KERNEL_LIB): $(patsubst %.c,$D/obj/%.o,$(filter base/% kernels/% build/metal/%,$(LIBRARY))) $D/members
+$(KERNEL_LIB): $(patsubst %.c,$D/obj/%.o,$(filter-out $(LENT),$(filter base/% kernels/% build/metal/%,$(LIBRARY)))) $(LENT:%.c=build/release/obj/%.o) $D/members
 $(TESTLIB): $(HELPERS:%.c=$D/obj/%.o) $D/members
 $(LIB) $(TESTLIB):
 	@rm -f $@
@@ -194,6 +194,6 @@ WRAP_ALLOC := -Wl,--wrap=mem_alloc,--wrap=mem_resize,--wrap=mem_map_pages,--wrap
 $D/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(FLAGS)' | cmp -s - $@ || echo '$(CC) $(FLAGS)' > $@
 $D/members: FORCE
-	@mkdir -p $(@D); echo '$(LIBRARY) $(HELPERS)' | cmp -s - $@ || echo '$(LIBRARY) $(HELPERS)' > $@
+	@mkdir -p $(@D); echo '$(LIBRARY) $(HELPERS) $(LENT)' | cmp -s - $@ || echo '$(LIBRARY) $(HELPERS) $(LENT)' > $@
 .SECONDARY:
 -include $(ALL:%.c=$D/obj/%.d)
