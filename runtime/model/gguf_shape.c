@@ -357,12 +357,6 @@ static void set_attention(const struct reader *r, int32_t l, struct unit *unit) 
     unit->head_dim_v = 0;
 }
 
-// True if a layer adds one norm of the sum of a shared expert and routed ones.
-static bool has_joint_norm(const struct layer *layer) {
-    return layer->has_unit[UNIT_FFN] && layer->has_unit[UNIT_EXPERTS] &&
-           layer->has_role[ROLE_FFN_POST_NORM] && !layer->has_role[ROLE_EXPERT_NORM];
-}
-
 static enum status start_layer(struct reader *r, int32_t l) {
     struct layer *layer = &r->layers[l];
     const bool *has = layer->has_unit;
@@ -370,12 +364,13 @@ static enum status start_layer(struct reader *r, int32_t l) {
         err_set(r->e, ERR_UNSUPPORTED, "layer %d has no matrices", l);
         return err_expected(r->e, "attention, a recurrent block or an FFN in every layer");
     }
+    const bool joint = has[UNIT_FFN] && has[UNIT_EXPERTS] && per_layer_joint_norm(r->g, l);
     for (int kind = UNIT_ATTENTION; kind <= UNIT_EXPERTS; kind++) {
-        if (!layer->has_unit[kind]) continue;
+        if (!has[kind]) continue;
         layer->unit_of[kind] = (int16_t)r->out->n_units;
         struct unit *unit = start(r, (enum unit_kind)kind, l);
         if (kind == UNIT_ATTENTION) set_attention(r, l, unit);
-        unit->joint_norm = kind != UNIT_ATTENTION && has_joint_norm(layer);
+        unit->joint_norm = joint && kind != UNIT_ATTENTION;
         if (kind != UNIT_EXPERTS) continue;
         unit->n_experts = r->n_experts;
         unit->n_experts_used = r->n_experts_used;

@@ -4,6 +4,7 @@
 #include "runtime/model/families.h"
 #include "runtime/model/model_numbers.h"
 #include "runtime/model/model_take.h"
+#include "runtime/model/per_layer.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -74,13 +75,6 @@ static bool has_experts(const struct model *m, int32_t layer) {
     return m->shape->n_experts && m->feeds[layer] && layer >= m->n_dense_layers;
 }
 
-// True if a layer adds one norm of the sum of a shared expert and routed ones.
-static bool has_joint_norm(const struct model *m, int32_t layer) {
-    return has_experts(m, layer) && m->n_ff[layer] &&
-           model_layer_has(m, layer, ROLE_FFN_POST_NORM) &&
-           !family_lists(m->family->needs, ROLE_EXPERT_NORM);
-}
-
 static void set_numbers(const struct model *m, struct unit *unit) {
     const struct shape *s = m->shape;
     const char *output = tensor_role_info(ROLE_OUTPUT)->name;
@@ -100,7 +94,8 @@ static void set_numbers(const struct model *m, struct unit *unit) {
         unit->window = m->windows[unit->layer];
     }
     if (unit->kind == UNIT_FFN || unit->kind == UNIT_EXPERTS) {
-        unit->joint_norm = has_joint_norm(m, unit->layer);
+        unit->joint_norm = has_experts(m, unit->layer) && m->n_ff[unit->layer] &&
+                           per_layer_joint_norm(m->gguf, unit->layer);
         m->shape->has_joint_norms = m->shape->has_joint_norms || unit->joint_norm;
     }
     if (unit->kind == UNIT_EXPERTS) {

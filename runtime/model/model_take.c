@@ -2,6 +2,7 @@
 #include "runtime/model/model_take.h"
 
 #include "runtime/model/families.h"
+#include "runtime/model/per_layer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -82,28 +83,21 @@ enum status model_take_global(const struct model *m, const struct tensor_want *w
     return *out && (*out)->type != DTYPE_F32 ? refuse_type(*out, name, "F32", e) : OK;
 }
 
-static void write_name(int32_t layer, const char *name, char *out, size_t size_bytes) {
-    if (layer >= 0)
+// Writes the name that the file has for a role, or the role's first name if it has none.
+static void find_name(const struct model *m, int32_t layer, enum tensor_role role, char *out,
+                      size_t size_bytes) {
+    const struct gguf_tensor *t = per_layer_tensor(m->gguf, layer, role);
+    const char *name = tensor_role_info(role)->name;
+    if (t)
+        snprintf(out, size_bytes, "%.*s", (int)t->name.length, t->name.bytes);
+    else if (layer >= 0)
         snprintf(out, size_bytes, "blk.%d.%s", layer, name);
     else
         snprintf(out, size_bytes, "%s", name);
 }
 
-// Writes the name that the file has for a role, or the role's first name if it has none.
-static bool find_name(const struct model *m, int32_t layer, enum tensor_role role, char *out,
-                      size_t size_bytes) {
-    const char *name;
-    for (int i = 0; (name = tensor_role_name(role, i)); i++) {
-        write_name(layer, name, out, size_bytes);
-        if (gguf_find_tensor(m->gguf, out)) return true;
-    }
-    write_name(layer, tensor_role_info(role)->name, out, size_bytes);
-    return false;
-}
-
 bool model_layer_has(const struct model *m, int32_t layer, enum tensor_role role) {
-    char name[TENSOR_NAME + 16];
-    return find_name(m, layer, role, name, sizeof name);
+    return per_layer_tensor(m->gguf, layer, role) != NULL;
 }
 
 // Writes the name in the file of a unit's tensor. Where a layer has no other norm before its FFN,

@@ -1,8 +1,6 @@
 /* per_layer.c: see per_layer.h. */
 #include "runtime/model/per_layer.h"
 
-#include "planner/planner.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -113,4 +111,21 @@ enum status per_layer_windows(const struct layer_numbers *n, int32_t *out, struc
         return e->status;
     for (int32_t l = 0; l < n->n_layers; l++) out[l] = slides[l] ? out[l] : 0;
     return OK;
+}
+
+const struct gguf_tensor *per_layer_tensor(const struct gguf *g, int32_t layer,
+                                           enum tensor_role role) {
+    const struct gguf_tensor *found = NULL;
+    const char *name;
+    char text[TENSOR_NAME + 16];
+    for (int i = 0; !found && (name = tensor_role_name(role, i)); i++) {
+        if (layer >= 0) snprintf(text, sizeof text, "blk.%d.%s", layer, name);
+        found = gguf_find_tensor(g, layer >= 0 ? text : name);
+    }
+    return found;
+}
+
+bool per_layer_joint_norm(const struct gguf *g, int32_t layer) {
+    return per_layer_tensor(g, layer, ROLE_FFN_POST_NORM) &&
+           !per_layer_tensor(g, layer, ROLE_EXPERT_NORM);
 }
