@@ -67,6 +67,12 @@ static struct unit *add_unit(struct shape *s, enum unit_kind kind, int32_t layer
 // True for layers whose attention and FFN end with a norm.
 static bool ends_with_norm(int32_t layer) { return layer % 4 == 3; }
 
+// True for layers whose shared expert and routed ones have one norm of their sum, in models that
+// have such layers.
+static bool joins_norms(const struct shape *s, int32_t layer) {
+    return s->has_joint_norms && layer % 4 == 1;
+}
+
 static void add_attention(struct shape *s, struct dice *dice, int32_t layer) {
     struct unit *unit = add_unit(s, UNIT_ATTENTION, layer);
     unit->n_heads = s->n_heads;
@@ -89,6 +95,7 @@ static void add_attention(struct shape *s, struct dice *dice, int32_t layer) {
 static void add_ffn(struct shape *s, struct dice *dice, int32_t layer, int32_t n_ff) {
     struct unit *unit = add_unit(s, UNIT_FFN, layer);
     const enum dtype type = any_type(dice);
+    unit->joint_norm = joins_norms(s, layer);
     add_tensor(unit, ROLE_FFN_NORM, DTYPE_F32, s->n_embd, 1);
     add_tensor(unit, ROLE_FFN_GATE, type, s->n_embd, n_ff);
     add_tensor(unit, ROLE_FFN_UP, type, s->n_embd, n_ff);
@@ -102,12 +109,14 @@ static void add_experts(struct shape *s, struct dice *dice, int32_t layer) {
     unit->n_experts_used = s->n_experts_used;
     unit->n_ff_expert = s->n_ff_expert;
     const enum dtype type = any_type(dice);
-    if (!unit_reads_normed(s, s->n_units - 1))
+    unit->joint_norm = joins_norms(s, layer);
+    if (unit->joint_norm || !unit_reads_normed(s, s->n_units - 1))
         add_tensor(unit, ROLE_FFN_NORM, DTYPE_F32, s->n_embd, 1);
     add_tensor(unit, ROLE_ROUTER, DTYPE_F32, s->n_embd, s->n_experts);
     add_tensor(unit, ROLE_EXPERT_GATE, type, s->n_embd, s->n_ff_expert);
     add_tensor(unit, ROLE_EXPERT_UP, type, s->n_embd, s->n_ff_expert);
     add_tensor(unit, ROLE_EXPERT_DOWN, any_type(dice), s->n_ff_expert, s->n_embd);
+    if (unit->joint_norm) add_tensor(unit, ROLE_FFN_POST_NORM, DTYPE_F32, s->n_embd, 1);
 }
 
 static void invent_widths(struct shape *s, struct dice *dice, enum invent_family family) {
@@ -133,6 +142,8 @@ void invent_shape(struct shape *out, struct dice *dice, enum invent_family famil
     s->n_layers = n_layers;
     s->can_run = dice_chance(dice, 0.5);
     invent_widths(s, dice, family);
+    struct dice copy = *dice; // so that no other number depends on this one
+    s->has_joint_norms = family == INVENT_BOTH && n_layers > 1 && dice_chance(&copy, 0.5);
     struct unit *embed = add_unit(s, UNIT_EMBED, -1);
     const enum dtype type = any_type(dice);
     add_tensor(embed, ROLE_TOKEN_EMBED, type, s->n_embd, s->n_vocab);

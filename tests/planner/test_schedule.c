@@ -623,7 +623,8 @@ static void test_rings(void **state) {
 // The activations of the current unit that each device has.
 struct state {
     bool residual[MAX_DEVICES];         // has all columns of the residual stream
-    bool normed[MAX_DEVICES];           // and what the dense FFN of the layer has read
+    bool normed[MAX_DEVICES];           // and what the dense FFN of the layer leaves its experts:
+                                        // what it has read, or its output, whole
     int n_cols[STEP_DATA][MAX_DEVICES]; // of the others; 0: not computed
     int next_unit;
     int16_t in_slot[RING_SLOTS];
@@ -667,7 +668,7 @@ static void follow_phase(struct small_plan *f, struct state *st, const struct st
     const int32_t parts = f->plan.place.units[s->unit].cpu_parts;
     const int32_t row = footprint_split_row(width, parts),
                   out_row = footprint_split_row(f->shape.n_embd, parts);
-    const bool normed = unit_post_norm(unit);
+    const bool normed = unit_post_norm(unit), leaves_branch = normed || unit->joint_norm;
     const int d = s->device;
     assert_int_equal(s->slot, -1);
     if (s->phase == PHASE_IN) {
@@ -678,7 +679,8 @@ static void follow_phase(struct small_plan *f, struct state *st, const struct st
     } else if (s->phase == PHASE_OUT) {
         assert_int_equal(st->n_cols[read][d], width);
         st->n_cols[made][d] = st->n_cols[read][d] = 0;
-        if (normed) st->n_cols[DATA_BRANCH][d] = d == HOST ? f->shape.n_embd - out_row : out_row;
+        if (leaves_branch)
+            st->n_cols[DATA_BRANCH][d] = d == HOST ? f->shape.n_embd - out_row : out_row;
         st->next_unit += !normed && st->n_cols[read][1 - d] == 0;
         st->residual[HOST] = st->residual[HOST] && d != HOST;
     } else {
@@ -701,7 +703,8 @@ static void follow_compute(struct small_plan *f, struct state *st, const struct 
     if (unit_reads_normed(&f->shape, s->unit)) assert_true(st->normed[s->device]);
     st->normed[HOST] = st->normed[HOST] && s->device != HOST;
     st->normed[GPU] = st->normed[GPU] && s->device != GPU;
-    if (f->shape.units[s->unit].kind == UNIT_FFN) st->normed[s->device] = true;
+    const bool in_part = s->phase != PHASE_ALL && f->shape.units[s->unit].joint_norm;
+    if (f->shape.units[s->unit].kind == UNIT_FFN && !in_part) st->normed[s->device] = true;
     if (s->phase != PHASE_ALL) {
         follow_phase(f, st, s);
         return;
@@ -741,7 +744,7 @@ static void follow_fetch(struct small_plan *f, struct state *st, const struct st
     st->in_slot[s->slot] = s->unit;
 }
 
-static void follow_wait(struct state *st, const struct step *s) {
+static void follow_wait(struct small_plan *f, struct state *st, const struct step *s) {
     const struct step *sent = st->sent[s->device];
     assert_non_null(sent);
     assert_true(sent->data == s->data && sent->unit == s->unit);
@@ -750,6 +753,9 @@ static void follow_wait(struct state *st, const struct step *s) {
         st->residual[s->device] = true;
     else
         st->n_cols[s->data][s->device] += sent->n_cols;
+    if (s->data != DATA_BRANCH || !f->shape.units[s->unit].joint_norm) return;
+    st->normed[s->device] = st->n_cols[DATA_BRANCH][s->device] == f->shape.n_embd;
+    st->n_cols[DATA_BRANCH][HOST] = st->n_cols[DATA_BRANCH][GPU] = 0;
 }
 
 // Walks the steps of a class and checks that nothing is read before it is there.
@@ -764,7 +770,7 @@ static void follow(struct small_plan *f, enum batch_class batch) {
         case STEP_FETCH: follow_fetch(f, &st, s); break;
         case STEP_COMPUTE: follow_compute(f, &st, s); break;
         case STEP_SEND: st.sent[s->peer] = s; break;
-        case STEP_WAIT: follow_wait(&st, s); break;
+        case STEP_WAIT: follow_wait(f, &st, s); break;
         case STEP_STORE: follow_store(f, &st, s); break;
         case STEP_LOGITS: n_logits++; break;
         }
@@ -778,19 +784,24 @@ static void follow(struct small_plan *f, enum batch_class batch) {
 
 static void test_steps_of_random_plans(void **state) {
     struct small_plan *f = *state;
-    int n_split[UNIT_KINDS] = {0}, n_streamed[UNIT_KINDS] = {0}, n_ahead = 0;
+    int n_split[UNIT_KINDS] = {0}, n_streamed[UNIT_KINDS] = {0}, n_ahead = 0, n_joint = 0;
     for (uint64_t seed = 0; seed < N_RANDOM; seed++) {
+        struct err e;
         if (!invent_given(f, seed, 40)) continue;
+        assert_int_equal(shape_check(&f->shape, &e), OK);
         for (int batch = 0; batch < BATCH_CLASSES; batch++) follow(f, (enum batch_class)batch);
         n_ahead += f->plan.runs_ahead;
         for (int u = 0; u < f->plan.n_units; u++) {
             n_split[f->shape.units[u].kind] += f->plan.place.units[u].cpu_parts > 0;
             n_streamed[f->shape.units[u].kind] += f->plan.place.units[u].streamed;
+            n_joint += f->shape.units[u].kind == UNIT_FFN && f->shape.units[u].joint_norm &&
+                       f->plan.place.units[u].cpu_parts > 0;
         }
     }
     for (int kind = UNIT_ATTENTION; kind <= UNIT_EXPERTS; kind++)
         assert_true(n_split[kind] > N_RANDOM / 4 && n_streamed[kind] > N_RANDOM / 4);
     assert_true(n_ahead > 0);
+    assert_true(n_joint > N_RANDOM / 16);
 }
 
 // ---- What people see ----------------------------------------------------------------------------
