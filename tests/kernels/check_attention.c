@@ -138,7 +138,13 @@ void check_kv_store(struct op_check *c) {
 
 // ---- attention ----------------------------------------------------------------------------------
 
-enum { N_SEQUENCES = 3, MAX_PAGES = 5, N_KEYS = 300 };
+enum {
+    N_SEQUENCES = 3,
+    MAX_PAGES = 5, // of a sequence, but FAR_PAGES where tokens are far apart
+    N_KEYS = 300,
+    N_PAGES = N_SEQUENCES * MAX_PAGES, // of the caches
+    FAR_PAGES = 3000
+};
 
 struct attention_shape {
     uint64_t out, q, k_cache, v_cache, pages, positions, sequences, sinks;
@@ -200,7 +206,7 @@ static void fill_row(struct op_check *c, const struct attention_shape *s, int32_
 // Adds caches in which only the rows that some token sees hold numbers; all others stay NaN.
 static void lay_caches(struct op_check *c, struct attention_shape *s) {
     const uint64_t n_cols = (uint64_t)s->args.n_kv_heads * (uint64_t)s->args.head_dim;
-    const uint64_t n = N_SEQUENCES * MAX_PAGES * KV_PAGE * n_cols;
+    const uint64_t n = N_PAGES * KV_PAGE * n_cols;
     s->k_cache = op_scene_add(c, dtype_bytes(s->args.k_type, n));
     s->v_cache = op_scene_add(c, dtype_bytes(s->args.v_type, n));
     const uint64_t k = op_scene_add(c, n_cols * 4), v = op_scene_add(c, n_cols * 4);
@@ -216,7 +222,7 @@ static void lay_caches(struct op_check *c, struct attention_shape *s) {
         int32_t window = s->args.window > 0 ? s->args.window : INT32_MAX / 2;
         int32_t key = positions[t] - window + 1 > 0 ? positions[t] - window + 1 : 0;
         for (; key <= positions[t]; key++) {
-            const int32_t page = pages[sequences[t] * MAX_PAGES + key / KV_PAGE];
+            const int32_t page = pages[sequences[t] * s->args.max_pages + key / KV_PAGE];
             fill_row(c, s, page * KV_PAGE + key % KV_PAGE, op_scene_at(c, k), op_scene_at(c, v),
                      t == spoilt && key == positions[t]);
         }
@@ -236,20 +242,31 @@ static void place_tokens(struct op_check *c, int32_t n_tokens, int32_t *position
     if (!prompts && n_tokens > 2) positions[1] = 0, positions[2] = KV_PAGE - 1;
 }
 
+// Neighbouring tokens of one sequence whose positions may be hundreds of segments apart.
+static void place_far(struct op_check *c, int32_t n_tokens, int32_t *positions,
+                      int32_t *sequences) {
+    for (int32_t t = 0; t < n_tokens; t++) {
+        positions[t] = (int32_t)op_random(c, FAR_PAGES * KV_PAGE);
+        sequences[t] = 0;
+    }
+}
+
 static struct attention_shape lay_attention(struct op_check *c, struct attention_args args) {
     struct attention_shape s = {.args = args};
+    const int32_t n_pages = N_SEQUENCES * args.max_pages;
     int64_t n_out = (int64_t)args.n_tokens * args.n_heads * args.head_dim;
     op_scene_clear(c);
     s.q = op_scene_normal(c, n_out, 1.5F);
     // A query that is no number makes no others so, and is not lost.
     ((float *)op_scene_at(c, s.q))[op_random(c, (uint32_t)args.head_dim)] = NAN;
-    s.pages = op_scene_add(c, N_SEQUENCES * MAX_PAGES * 4);
+    s.pages = op_scene_add(c, (uint64_t)n_pages * 4);
     s.positions = op_scene_add(c, (uint64_t)args.n_tokens * 4);
     s.sequences = op_scene_add(c, (uint64_t)args.n_tokens * 4);
     int32_t *pages = op_scene_at(c, s.pages), *positions = op_scene_at(c, s.positions);
     int32_t *sequences = op_scene_at(c, s.sequences);
-    for (int i = 0; i < N_SEQUENCES * MAX_PAGES; i++) pages[i] = i * 7 % 15; // shuffled
-    place_tokens(c, args.n_tokens, positions, sequences);
+    for (int i = 0; i < n_pages; i++) pages[i] = i * 7 % N_PAGES; // shuffled
+    args.max_pages > MAX_PAGES ? place_far(c, args.n_tokens, positions, sequences)
+                               : place_tokens(c, args.n_tokens, positions, sequences);
     lay_caches(c, &s);
     s.sinks = op_scene_normal(c, args.n_heads, 3); // some above all scores, some below
     s.out = op_scene_add(c, (uint64_t)n_out * 4);
@@ -299,6 +316,30 @@ static void check_attention_types(struct op_check *c, enum dtype k_type, enum dt
     }
 }
 
+// Keys of a block of far tokens are more segments than the room of a lane takes.
+static void check_far_tokens(struct op_check *c, enum dtype type) {
+    struct op_case k = {.op = OP_attention,
+                        .limit = type == DTYPE_F32 ? 1e-6 : 5e-4,
+                        .may_be_nan = true,
+                        .place = place_attention,
+                        .mark = mark_attention};
+    for (int i = 0; i < 2 * op_n_batches(c); i++) {
+        const struct attention_args args = {.n_tokens = op_batch(c, i / 2),
+                                            .n_heads = 8,
+                                            .n_kv_heads = 8,
+                                            .head_dim = 64,
+                                            .max_pages = FAR_PAGES,
+                                            .window = i % 2 ? 1 : 300,
+                                            .k_type = type,
+                                            .v_type = type,
+                                            .order = KV_BY_ROW,
+                                            .scale = 0.125F};
+        op_describe(c, "%d tokens far apart, window %d", args.n_tokens, args.window);
+        const struct attention_shape s = lay_attention(c, args);
+        op_run_whole(c, &k, &s);
+    }
+}
+
 // The order of a cache changes no bits.
 static void check_orders(struct op_check *c, enum dtype k_type, enum dtype v_type) {
     const enum kv_order best = c->rigs[0].device->info.kv_order;
@@ -322,6 +363,8 @@ void check_attention(struct op_check *c) {
         if (i > 0) op_line_end(c);
         op_line_start(c, OP_attention, label);
         check_orders(c, kv_dtype((enum kv_type)k), kv_dtype((enum kv_type)v));
+        if (k == v && c->rigs[0].device->info.is_host)
+            check_far_tokens(c, kv_dtype((enum kv_type)k));
         op_compare_levels(c, i);
     }
 }

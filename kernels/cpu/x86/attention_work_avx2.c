@@ -58,7 +58,8 @@ static int32_t slots_max(const struct attention_args *a) {
     return fit < QUERIES_MAX ? fit : QUERIES_MAX;
 }
 
-// Extends a block by its next token. Returns false if that needs a block of its own.
+// Extends a block by its next token. Returns false if that needs a block of its own, as a token
+// does whose keys are far from those of the others.
 static bool add_token(const struct attention_args *a, struct query_block *b, int32_t tokens_max) {
     int64_t token = b->token + b->n_tokens;
     if (token == a->n_tokens || b->n_tokens == tokens_max) return false;
@@ -71,8 +72,12 @@ static bool add_token(const struct attention_args *a, struct query_block *b, int
     }
     if (a->sequences[token] != a->sequences[b->token]) return false;
     if (segment_keys(a, token) != b->segment_keys) return false;
-    b->first_key = first < b->first_key ? first : b->first_key;
-    b->last_key = last > b->last_key ? last : b->last_key;
+    first = first < b->first_key ? first : b->first_key;
+    last = last > b->last_key ? last : b->last_key;
+    // A lane's room takes SEGMENTS_MAX, which are all but the first one, of the first one's lane.
+    if (last / b->segment_keys - first / b->segment_keys > SEGMENTS_MAX) return false;
+    b->first_key = first;
+    b->last_key = last;
     b->n_tokens++;
     return true;
 }
