@@ -1,7 +1,10 @@
 /* test_team.c: teams of threads on the CPU: barriers, shares, portions, idle and bound lanes. */
 #include "base/affinity.h"
+#include "base/mem.h"
 #include "kernels/cpu/cores.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/device/table.h"
+#include "tests/lib/slow.h"
 #include "tests/lib/thread_status.h"
 
 #include <pthread.h>
@@ -351,6 +354,62 @@ static void test_stacks(void **state) {
     assert_true(bytes[2] >= 2 << 20);
 }
 
+// Attention of a level by the caller alone.
+struct attention_call {
+    struct cpu_table table;
+    struct attention_args args;
+};
+
+static void *attend(void *context) {
+    const struct attention_call *call = context;
+    call->table.attention(&(struct lane){.count = 1}, &call->args);
+    return NULL;
+}
+
+// tandem.h asks a caller for 1 MiB of stack, of which attention, which takes most, leaves a part to
+// what calls it.
+static void test_stack_of_caller(void **state) {
+    (void)state;
+    enum { TOKENS = 16, HEADS = 16, STACK_BYTES = (1 << 20) - (32 << 10) };
+    const size_t n = (size_t)TOKENS * HEADS * HEAD_DIM_MAX;
+    float *floats = mem_alloc(2 * n + (size_t)KV_PAGE * HEAD_DIM_MAX, sizeof *floats);
+    int32_t *positions = mem_alloc(2 * TOKENS, sizeof *positions);
+    assert_non_null(floats);
+    assert_non_null(positions);
+    for (int32_t t = 0; t < TOKENS; t++) positions[t] = t;
+    struct attention_call call = {.args = {.out = floats,
+                                           .q = floats + n,
+                                           .k_cache = floats + 2 * n,
+                                           .v_cache = floats + 2 * n,
+                                           .pages = positions + TOKENS,
+                                           .positions = positions,
+                                           .sequences = positions + TOKENS,
+                                           .n_tokens = TOKENS,
+                                           .n_heads = HEADS,
+                                           .n_kv_heads = 1,
+                                           .head_dim = HEAD_DIM_MAX,
+                                           .max_pages = 1,
+                                           .order = KV_BY_ROW,
+                                           .scale = 1}};
+    pthread_attr_t small;
+    pthread_t thread;
+    assert_int_equal(pthread_attr_init(&small), 0);
+    // Sanitizers lay more on the stack.
+    if (!SLOW) assert_int_equal(pthread_attr_setstacksize(&small, STACK_BYTES), 0);
+    for (enum cpu_isa isa = ISA_REF; isa < ISA_AUTO; isa++) {
+        if (!cpu_has_isa(isa)) continue;
+        cpu_table_init(&call.table, isa);
+        for (int type = 0; type < KV_TYPES; type++) {
+            call.args.k_type = call.args.v_type = kv_dtype((enum kv_type)type);
+            assert_int_equal(pthread_create(&thread, &small, attend, &call), 0);
+            assert_int_equal(pthread_join(thread, NULL), 0);
+        }
+    }
+    pthread_attr_destroy(&small);
+    mem_free(positions);
+    mem_free(floats);
+}
+
 static void test_too_many_threads(void **state) {
     (void)state;
     struct team *team;
@@ -399,12 +458,12 @@ static void test_binding(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_barriers),       cmocka_unit_test(test_taken_once),
-        cmocka_unit_test(test_items_of_lanes), cmocka_unit_test(test_portions_in_sequence),
-        cmocka_unit_test(test_late_lane),      cmocka_unit_test(test_needed_lane),
-        cmocka_unit_test(test_slow_lane),      cmocka_unit_test(test_idle_lanes),
-        cmocka_unit_test(test_stacks),         cmocka_unit_test(test_too_many_threads),
-        cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_barriers),         cmocka_unit_test(test_taken_once),
+        cmocka_unit_test(test_items_of_lanes),   cmocka_unit_test(test_portions_in_sequence),
+        cmocka_unit_test(test_late_lane),        cmocka_unit_test(test_needed_lane),
+        cmocka_unit_test(test_slow_lane),        cmocka_unit_test(test_idle_lanes),
+        cmocka_unit_test(test_stacks),           cmocka_unit_test(test_stack_of_caller),
+        cmocka_unit_test(test_too_many_threads), cmocka_unit_test(test_binding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
