@@ -229,8 +229,8 @@ static void check_matmul_parts(struct op_check *c, const struct op_case *k, stru
 
 static void check_matmul(struct op_check *c, enum weight_type type) {
     // Rows and columns. With 128 tokens, floats go by bands of tiles through 7407 columns, and by
-    // several chunks of columns through 600 rows.
-    enum { ROWS_MAX = 600 };
+    // several chunks of columns through 2048 rows, of which one lane takes eight tiles at once.
+    enum { ROWS_MAX = 2048 };
     static const int32_t FLOATS[][2] = {{3, 1}, {70, 592}, {141, 7407}, {ROWS_MAX, 1120}},
                          BLOCKS[][2] = {{3, 32}, {70, 608}, {101, 3872}},
                          SUPERBLOCKS[][2] = {{3, 256}, {70, 768}, {101, 2816}};
