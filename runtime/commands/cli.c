@@ -112,6 +112,15 @@ static enum status open_log(struct cli *cli, struct err *e) {
     return taken ? OK : err_errno(e, failure, "%s", path);
 }
 
+// Lines for people are written unbuffered and unchecked; here a log that lacks some is an error.
+static enum status check_log(const struct cli *cli, struct err *e) {
+    const char *path = cli->options.log_path;
+    if (!path || !ferror(stderr)) return OK;
+    err_set(e, ERR_FILE, "%s: lines of the log are missing, because they could not be written",
+            path);
+    return err_fix(e, "make room on its disk, or give --log-file another name");
+}
+
 // base/tandem, where base by the rules of XDG is an absolute path, else ~/other/tandem; NULL
 // without a home.
 static const char *own_folder(char out[PATH_MAX], const char *base, const char *home,
@@ -160,7 +169,7 @@ int cli_main(int argc, char **argv, const struct cli_environment *environment) {
                  o->ignored[i]->reason);
     cli_models_open(&cli, environment->variables);
     const bool failed = cli_join_overrides(&cli, &e) || cli_models_take(&cli, &e) ||
-                        run_command(&cli, &e) || write_output(&cli, &e);
+                        run_command(&cli, &e) || write_output(&cli, &e) || check_log(&cli, &e);
     cli_models_close(&cli);
     mem_free(cli.tensor_overrides);
     if (failed) return fail(&cli, &e);

@@ -241,6 +241,9 @@ if [ -c /dev/full ]; then
     call plan -m "$MODEL" --device none --save /dev/full
     [ $code -eq 1 ] && grep -q '/dev/full: No space left' "$err"
     result usage_full_plan_file
+    call run -m "$MODEL" -p hi -n 2 --log-file /dev/full
+    [ $code -eq 1 ] && [ -s "$out" ] && grep -q 'error: /dev/full: lines of the log are missing' "$err"
+    result usage_full_log
 fi
 "$TANDEM" run -m "$MODEL" -p hi -n 2 -q 2>"$err" >&-
 code=$?
