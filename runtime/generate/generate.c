@@ -185,10 +185,13 @@ int32_t generate_room(const struct generator *g) {
 }
 
 static enum status check_room(const struct generator *g, int32_t n, struct err *e) {
-    const int32_t room = generate_room(g);
+    const int32_t room = generate_room(g), held = generate_held(g);
     if (n <= room) return OK;
     err_set(e, ERR_LIMIT, "the prompt does not fit into the context of %d tokens", g->n_ctx);
-    err_expected(e, "at most %d tokens", room);
+    if (held > 0)
+        err_expected(e, "at most %d tokens behind the %d that it holds", room, held);
+    else
+        err_expected(e, "at most %d tokens", room);
     err_actual(e, "%d", n);
     return err_fix(e, "use a longer context: -c %d", g->n_ctx - room + n + 1);
 }

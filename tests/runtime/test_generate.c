@@ -262,7 +262,8 @@ static void a_prompt_that_is_too_long_changes_nothing(void **state) {
     assert_int_equal(generate_read(&g, f->prompt, N_CTX - N_PROMPT + 1, NULL, &e), ERR_LIMIT);
     assert_string_equal(err_text(&e, text, sizeof text),
                         "the prompt does not fit into the context of 128 tokens: expected at "
-                        "most 38 tokens, got 39. Fix: use a longer context: -c 130");
+                        "most 38 tokens behind the 90 that it holds, got 39. Fix: use a longer "
+                        "context: -c 130");
     assert_int_equal(session_length(g.session), N_PROMPT);
     assert_memory_equal(&g.timings, &before, sizeof before);
     read_ok(&g, f->prompt, N_CTX - N_PROMPT);
