@@ -126,11 +126,15 @@ int32_t machine_builtin_count(void);
 const char *machine_builtin_name(int32_t i); // "gtx-1060-ddr4"
 enum status machine_builtin(struct machine *out, int32_t i, struct err *e);
 
+// Cores that a team has without a number of threads: all of them where no kinds are told apart, 0
+// if their number is unknown.
+int32_t machine_performance_cores(const struct machine *m);
+
 // Takes rates for a machine without calibration: each device gets those of the nearest built-in
 // device, of the same kind if there is one, then by compute capability, memory and cores
 // (configs/machines/README.md defines the distance), scaled by cores, memory channels and bus_gbps.
-// Sets rates and rates_name, and dram_gbps and
-// the teams if these are unknown.
+// They are for one thread per performance core. Sets rates and rates_name, and dram_gbps and the
+// teams if these are unknown.
 enum status machine_take_nearest_rates(struct machine *m, struct err *e);
 
 // Copies what was measured of another machine with the same devices: their rates and links, the

@@ -29,7 +29,7 @@ static bool is_unified(const struct machine *m) {
     return m->n_devices > 1 && m->devices[1].unified;
 }
 
-static double fast_cores(const struct machine *m) {
+int32_t machine_performance_cores(const struct machine *m) {
     return m->n_performance_cores > 0 ? m->n_performance_cores : m->n_cores;
 }
 
@@ -38,7 +38,7 @@ static double fast_cores(const struct machine *m) {
 static double host_distance(const struct machine *m, const struct machine *known) {
     return FAR * (is_unified(m) != is_unified(known)) +
            FAR * (m->n_devices < 2 && known->n_devices > 1) +
-           doublings(fast_cores(m), fast_cores(known)) +
+           doublings(machine_performance_cores(m), machine_performance_cores(known)) +
            doublings(m->n_memory_channels, known->n_memory_channels) +
            doublings((double)m->cache_bytes, (double)known->cache_bytes) / 4 +
            doublings((double)m->ram_bytes, (double)known->ram_bytes) / 8 +
@@ -89,7 +89,8 @@ static double ratio(double own, double known) { return own > 0 && known > 0 ? ow
 // Scales the CPU's rates from the known machine's cores and memory channels to those of m. Speeds
 // of memory modules are not known.
 static void scale_host(struct machine *m, const struct machine *known) {
-    const int32_t own_cores = (int32_t)fast_cores(m), known_cores = (int32_t)fast_cores(known);
+    const int32_t own_cores = machine_performance_cores(m);
+    const int32_t known_cores = machine_performance_cores(known);
     const double channels = ratio(m->n_memory_channels, known->n_memory_channels);
     if (own_cores < 1 || known_cores < 1) return;
     struct rate_factors f = machine_team_factors(known, known_cores, own_cores);

@@ -163,13 +163,10 @@ static struct kept *read_defaults(const struct machine *m, const char *cache_pat
 }
 
 static void scale(struct machine *m, const struct kept *kept, const struct cpu_options *cpu) {
-    const int32_t decode = kept->notes.decode_team, n_threads = cpu->n_threads;
+    const int32_t decode = kept->notes.decode_team;
     const int32_t prefill = max_i32(kept->machine.devices[DEVICE_HOST].n_lanes, decode);
     const struct cpu_setting measured = {decode, prefill, cpu_best_isa()};
-    struct cpu_setting asked = {.decode = n_threads ? n_threads : decode,
-                                .prefill = n_threads ? n_threads : prefill,
-                                .isa = cpu->isa == ISA_AUTO ? measured.isa : cpu->isa};
-    if (cpu->n_threads_batch) asked.prefill = cpu->n_threads_batch;
+    const struct cpu_setting asked = calibration_asked(cpu, &measured);
     calibration_scale(m, &measured, &asked);
 }
 

@@ -16,8 +16,13 @@ struct cpu_setting {
     enum cpu_isa isa; // not ISA_AUTO
 };
 
+// The setting that those options ask for; usual is that of a CPU opened without any.
+struct cpu_setting calibration_asked(const struct cpu_options *options,
+                                     const struct cpu_setting *usual);
+
 // Scales the CPU's rates of m, which were measured with one setting, to another one
-// (machine_scale.h), and says so in m->source. Computing also goes as the instruction sets do.
+// (machine_scale.h), and says so in m->source. Computing also goes as the instruction sets do. m is
+// left alone if both settings are the same.
 void calibration_scale(struct machine *m, const struct cpu_setting *measured,
                        const struct cpu_setting *asked);
 

@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "runtime/host/calibrate.h"
 #include "runtime/host/calibration_cache.h"
+#include "runtime/host/calibration_scale.h"
 #include "runtime/host/disk_rate.h"
 #include "runtime/host/plan_request.h"
 
@@ -113,13 +114,26 @@ static bool take_measured(struct machine *m, const struct calibration_key *key,
     return same;
 }
 
+// Takes the rates of the nearest known machine, which are for one thread per performance core, for
+// the threads that are asked for. For which instructions they are is not known.
+static enum status take_nearest(struct machine *m, const struct cpu_options *cpu, struct err *e) {
+    if (machine_take_nearest_rates(m, e)) return e->status;
+    const int32_t n_cores = machine_performance_cores(m);
+    if (n_cores < 1) return OK;
+    const struct cpu_setting usual = {n_cores, n_cores, cpu_best_isa()};
+    struct cpu_setting asked = calibration_asked(cpu, &usual);
+    asked.isa = usual.isa;
+    calibration_scale(m, &usual, &asked);
+    return OK;
+}
+
 enum status devices_machine(struct machine *out, struct device *const *devices, int32_t n,
                             const struct engine_options *options, struct err *e) {
     struct calibration_key key;
     if (devices_describe(out, devices, n, e)) return e->status;
     calibration_key_of(&key, devices, n, options);
     if (take_measured(out, &key, options)) return OK;
-    return machine_take_nearest_rates(out, e);
+    return take_nearest(out, &options->cpu, e);
 }
 
 // ---- Measuring unasked --------------------------------------------------------------------------

@@ -25,7 +25,7 @@ void devices_close(struct device *devices[MAX_DEVICES]); // accepts NULL entries
 enum status devices_describe(struct machine *out, struct device *const *devices, int32_t n,
                              struct err *e);
 // Describes them with the kept rates (RATES_MEASURED), else with those of the nearest known machine
-// (RATES_NEAREST).
+// (RATES_NEAREST), both for the threads of the options.
 enum status devices_machine(struct machine *out, struct device *const *devices, int32_t n,
                             const struct engine_options *options, struct err *e);
 

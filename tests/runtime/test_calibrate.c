@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/number.h"
 #include "runtime/host/calibrate_link.h"
 #include "runtime/host/calibration_cache.h"
 #include "runtime/host/calibration_scale.h"
@@ -812,6 +813,38 @@ static void test_devices_take_it(void **state) {
     assert_true(m.devices[1].rates.vector_gbps == 1.1);
 }
 
+// The rates of the CPU without a calibration, for those threads of decode and prefill.
+static struct device_rates rates_for(struct fixture *f, int32_t decode, int32_t prefill) {
+    struct machine m;
+    struct err e;
+    f->engine.cpu =
+        (struct cpu_options){.isa = ISA_AUTO, .n_threads = decode, .n_threads_batch = prefill};
+    open_on(f, NULL);
+    assert_int_equal(devices_machine(&m, f->devices, 1, &f->engine, &e), OK);
+    assert_int_equal(m.rates, RATES_NEAREST);
+    devices_close(f->devices);
+    return m.devices[DEVICE_HOST].rates;
+}
+
+// The nearest machine's rates are those of all performance cores, and go as the threads asked for.
+static void test_nearest_for_threads(void **state) {
+    struct fixture *f = *state;
+    enum { MANY = RATE_CLASSES - 1 };
+    const struct device_rates all = rates_for(f, 0, 0);
+    const int32_t n_fast = machine_performance_cores(&f->machine), n_cores = f->machine.n_cores;
+    const int32_t n_threads[] = {1, n_fast, 2 * n_cores};
+    for (size_t i = 0; i < sizeof n_threads / sizeof *n_threads; i++) {
+        const struct device_rates r = rates_for(f, n_threads[i], 0);
+        const double factor = (double)min_i32(n_threads[i], n_cores) / n_fast;
+        assert_alike(r.attention_gflops[KV_F16][0], factor * all.attention_gflops[KV_F16][0]);
+        assert_alike(r.attention_gflops[KV_F16][MANY], factor * all.attention_gflops[KV_F16][MANY]);
+        assert_true(n_threads[i] != 1 || n_fast == 1 || r.memory_gbps < all.memory_gbps);
+    }
+    const struct device_rates r = rates_for(f, 1, n_fast);
+    assert_alike(r.attention_gflops[KV_F16][0], all.attention_gflops[KV_F16][0] / n_fast);
+    assert_alike(r.attention_gflops[KV_F16][MANY], all.attention_gflops[KV_F16][MANY]);
+}
+
 // Measuring begins unasked where it is allowed and of use, and the user can stop it.
 static void test_opening_measures(void **state) {
     struct fixture *f = *state;
@@ -924,6 +957,7 @@ int main(void) {
         TEST(test_damaged),
         TEST(test_no_folder),
         TEST(test_devices_take_it),
+        TEST(test_nearest_for_threads),
         TEST(test_opening_measures),
         TEST(test_not_kept),
     };
