@@ -1292,6 +1292,12 @@ MODELS = {
     | {"architecture": "nemotron", "centred": True, "centred_bias": True, "ungated": True}
     | {"heads": 4, "kv": 2, "head": 8, "tied": False, "vocabulary": "spm", "layers": 3}
     | {"types": {"": "Q8_0", "attn_v": "F16"}, "keys": {"rope.dimension_count": 4}},
+    # All matrices have biases.
+    "jais2": SMALL
+    | {"architecture": "jais2", "centred": True, "centred_bias": True, "ungated": True}
+    | {"biases": ["attn_q", "attn_k", "attn_v", "attn_output"], "ffn_biases": True}
+    | {"heads": 4, "kv": 2, "head": 8, "tied": False, "types": {"": "Q8_0", "attn_v": "F16"}}
+    | {"keys": {"rope.dimension_count": 8}},
     # Layer 0 has a dense FFN.
     "deepseek": SMALL
     | {"architecture": "deepseek", "heads": 2, "kv": 2, "dense": 1, "layers": 3, "tied": False}

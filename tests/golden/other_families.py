@@ -336,6 +336,12 @@ FAMILIES = {
     "arcee": {"model": "ArceeForCausalLM", "adjacent": True},
     "nemotron": {"model": "NemotronForCausalLM", "one_plus": True, "eps": "norm_eps"}
     | {"partial": True},
+    "jais2": {
+        "model": "Jais2ForCausalLM",
+        "layer": {f"ffn_{part}.bias": f"mlp.{part}_proj.bias" for part in ("up", "down")},
+        "eps": "layer_norm_eps",
+        "constants": {"attention_bias": True, "mlp_bias": True, "eos_token_id": 0},
+    },
     # The same as llama, but for the order in which heads turn.
     "exaone": {"model": "LlamaForCausalLM"},
     "baichuan": {"model": "LlamaForCausalLM", "adjacent": True},
