@@ -163,15 +163,22 @@ enum glu {
                  // negative * (e^min(gate, top) - 1 - gate)
 };
 
+// Forms of the gate of a whole row.
+enum row_gating {
+    ROW_SIGMOID,  // 1 / (1 + e^-x)
+    ROW_SOFTPLUS, // ln(1 + e^x)
+};
+
 // The numbers of GLU_XIELU.
 struct xielu_numbers {
     float positive, negative, linear, top;
 };
 
-// out = the unit of gate and up (1 where there is none) in the first n_cols columns, times
-// sigmoid(row_gate) of its row if there are such gates; other columns of out stay untouched. out
+// out = the unit of gate and up (1 where there is none) in the first n_cols columns, times the
+// row_form of its row's row_gate if there are such gates; other columns of out stay untouched. out
 // may be gate or up. An up_stride of 0 lets all rows have one row of up. Sources: Shazeer 2020;
-// GELU, Hendrycks and Gimpel 2016; squares, So et al. 2021; xIELU, Huang and Schlag 2024.
+// GELU, Hendrycks and Gimpel 2016; squares, So et al. 2021; xIELU, Huang and Schlag 2024; softplus,
+// Dugas et al. 2001.
 struct swiglu_args {
     float *out;            // [n_rows, stride]
     const float *gate;     // [n_rows, stride]
@@ -179,6 +186,7 @@ struct swiglu_args {
     const float *row_gate; // [n_rows] or NULL
     int32_t n_rows, n_cols, stride, up_stride;
     enum glu form;
+    enum row_gating row_form;
     float limit; // of GLU_CLAMPED
     struct xielu_numbers xielu;
 };

@@ -9,6 +9,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/expert_pairs.h"
 #include "kernels/cpu/kv_block.h"
+#include "kernels/cpu/softplus.h"
 #include "kernels/kv_page.h"
 
 #include "base/err.h"
@@ -362,13 +363,19 @@ static double gated(const struct swiglu_args *a, double gate, double up) {
     return gate / (1 + exp(-gate)) * up;
 }
 
+static double share_of_row(const struct swiglu_args *a, int64_t row) {
+    if (!a->row_gate) return 1;
+    const double x = (double)a->row_gate[row];
+    return a->row_form == ROW_SOFTPLUS ? softplus(x) : 1 / (1 + exp(-x));
+}
+
 static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
     int64_t first, last;
     lane_share(lane, (int64_t)a->n_rows * a->n_cols, 64, &first, &last);
     for (int64_t item = first; item < last; item++) {
         const int64_t row = item / a->n_cols, column = item % a->n_cols;
         const int64_t i = row * a->stride + column;
-        const double share = a->row_gate ? 1 / (1 + exp(-(double)a->row_gate[row])) : 1;
+        const double share = share_of_row(a, row);
         const double up = a->up ? a->up[row * a->up_stride + column] : 1;
         a->out[i] = (float)(share * gated(a, a->gate[i], up));
     }

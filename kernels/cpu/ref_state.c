@@ -7,6 +7,7 @@
  * order. Owns nothing. Must not use an instruction set. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/softplus.h"
 
 #include "base/err.h"
 
@@ -60,7 +61,7 @@ static void step_head(const struct delta_rule_args *a, int64_t t, int64_t h, con
     const float *q = a->qkv + t * (2 * n_keys + a->n_heads * n) + key, *k = q + n_keys;
     const float *v = q - key + 2 * n_keys + h * n;
     const double z = (double)a->alpha[per_token + h] + (double)a->dt_bias[h];
-    const double decay = exp((double)a->a[h] * (z > 20 ? z : log1p(exp(z))));
+    const double decay = exp((double)a->a[h] * softplus(z));
     const double rate = 1 / (1 + exp(-(double)a->beta[per_token + h]));
     const double k_scale = inverse_length(k, a->head_dim, a->eps);
     const double q_scale = inverse_length(q, a->head_dim, a->eps) / sqrt(a->head_dim);
@@ -95,8 +96,6 @@ void cpu_delta_rule(const struct lane *lane, const struct delta_rule_args *a) {
         }
     }
 }
-
-static double softplus(double z) { return z > 20 ? z : log1p(exp(z)); }
 
 // Computes head h of token t. from: the head's state, NULL: zeros; to may be from.
 static void scan_head(const struct mamba_scan_args *a, int64_t t, int64_t h, const float *from,

@@ -47,9 +47,9 @@ static bool quantize_swiglu(struct cuda_stream *s, const struct quantize_params 
     const int64_t count = (int64_t)a->n_rows * a->n_cols;
     const int64_t up_count = (int64_t)(a->n_rows - 1) * a->up_stride + a->n_cols;
     if (a->out != q->x || a->n_rows != q->n_tokens || a->n_cols != q->n_cols ||
-        a->stride != a->n_cols || a->up_stride % 4 || !aligned(a->out) || !aligned(a->gate) ||
-        !aligned(a->up) || hits(q, a->out, count) || hits(q, a->gate, count) ||
-        hits(q, a->up, up_count) || hits(q, a->row_gate, a->n_rows))
+        a->stride != a->n_cols || (a->row_gate && a->row_form != ROW_SIGMOID) || a->up_stride % 4 ||
+        !aligned(a->out) || !aligned(a->gate) || !aligned(a->up) || hits(q, a->out, count) ||
+        hits(q, a->gate, count) || hits(q, a->up, up_count) || hits(q, a->row_gate, a->n_rows))
         return false;
     const uint32_t n_chunks =
         ((uint32_t)a->n_cols + SWIGLU_QUANTIZE_COLS - 1) / SWIGLU_QUANTIZE_COLS;

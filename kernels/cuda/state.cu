@@ -17,6 +17,7 @@
  */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/params.h"
+#include "kernels/cuda/softplus.cuh"
 
 // True if token t reads what token t - 1 writes.
 DEVICE_FN bool continues(const int32_t *steps, int t) {
@@ -75,13 +76,6 @@ DEVICE_FN float inverse_length(const float *x, int n, float eps) {
     float squares = 0;
     for (int i = (int)threadIdx.x % 32; i < n; i += 32) squares = fmaf(x[i], x[i], squares);
     return 1 / sqrtf(sum_of_warp(squares) + eps);
-}
-
-// ln(1 + e^z); the logarithm is too coarse next to 1.
-DEVICE_FN float softplus(float z) {
-    const float e = __expf(z);
-    if (z > 20) return z;
-    return e < 0.01f ? e * (1 - e * (0.5f - e * 0.33333333f)) : __logf(1 + e);
 }
 
 // The sums of a column over all warps, in every thread of the column.

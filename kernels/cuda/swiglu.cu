@@ -3,11 +3,13 @@
  * swiglu: grid (rows * chunks of SWIGLU_ELEMENTS columns); a thread strides over the columns by
  * SWIGLU_THREADS. Reads 8 bytes and writes 4 per element, and reads 4 per row; out may be gate or
  * up, and any number of rows and columns is allowed. swiglu_quantize, which quantises what it
- * writes: grid (rows, chunks of SWIGLU_QUANTIZE_COLS columns), four columns a thread, of which
- * eight have a group. Tested by tests/kernels/check_ops.c.
+ * writes and takes row gates that are sigmoids alone: grid (rows, chunks of SWIGLU_QUANTIZE_COLS
+ * columns), four columns a thread, of which eight have a group. Tested by
+ * tests/kernels/check_ops.c.
  */
 #include "kernels/cuda/params.h"
 #include "kernels/cuda/quantize.cuh"
+#include "kernels/cuda/softplus.cuh"
 
 // Both sides share their last step: with a branch swiglu_quantize takes 34 registers on 8.6,
 // not 32.
@@ -32,13 +34,19 @@ DEVICE_FN float gated(const struct swiglu_args &a, float gate, float up) {
     return gate / (1 + __expf(-x)) * up;
 }
 
+DEVICE_FN float share_of_row(const struct swiglu_args &a, unsigned row) {
+    if (!a.row_gate) return 1;
+    const float x = a.row_gate[row];
+    return a.row_form == ROW_SOFTPLUS ? softplus(x) : 1 / (1 + __expf(-x));
+}
+
 KERNEL void __launch_bounds__(SWIGLU_THREADS) swiglu(const struct swiglu_args a) {
     const unsigned n_chunks = ((unsigned)a.n_cols - 1) / SWIGLU_ELEMENTS + 1;
     const unsigned row = blockIdx.x / n_chunks;
     const int first = (int)((blockIdx.x - row * n_chunks) * SWIGLU_ELEMENTS + threadIdx.x);
     const int64_t at = (int64_t)row * a.stride + first;
     const float *up = a.up + (int64_t)row * a.up_stride + first; // not read if a.up is NULL
-    const float share = a.row_gate ? 1 / (1 + __expf(-a.row_gate[row])) : 1;
+    const float share = share_of_row(a, row);
 #pragma unroll
     for (int i = 0; i < SWIGLU_ELEMENTS; i += SWIGLU_THREADS) {
         if (first + i >= a.n_cols) continue;

@@ -17,6 +17,7 @@
  * Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/metal/device.metal"
+#include "kernels/metal/softplus.metal"
 
 enum {
     DELTA_EACH = DELTA_DIM_MAX / DELTA_SIMDGROUPS, // rows of a simdgroup
@@ -26,13 +27,6 @@ enum {
 // True if token t reads what token t - 1 writes.
 static bool state_continues(device const int *steps, int t) {
     return t > 0 && steps[2 * t] == steps[2 * t - 1];
-}
-
-// ln(1 + e^z); the logarithm is too coarse next to 1.
-static float softplus(float z) {
-    if (z > 20) return z;
-    const float e = exp(z);
-    return e < 0.01f ? e * (1 - e * (0.5f - e * 0.33333333f)) : log(1 + e);
 }
 
 kernel void short_conv(constant short_conv_args &a [[buffer(0)]],

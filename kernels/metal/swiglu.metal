@@ -5,6 +5,7 @@
  * up, and any number of rows and columns is allowed. Tested by tests/kernels/check_ops.c.
  */
 #include "kernels/metal/device.metal"
+#include "kernels/metal/softplus.metal"
 
 static float xielu_unit(constant swiglu_args &a, float x) {
     if (x > 0) return fma(a.xielu.positive * x, x, a.xielu.linear * x);
@@ -27,6 +28,10 @@ static float glu_unit(constant swiglu_args &a, float gate, float up) {
     return gate / (1 + exp(-x)) * up;
 }
 
+static float share_of_row(constant swiglu_args &a, float x) {
+    return a.row_form == ROW_SOFTPLUS ? softplus(x) : 1 / (1 + exp(-x));
+}
+
 kernel void swiglu(constant swiglu_args &a [[buffer(0)]],
                    device float *out [[buffer(1)]],
                    device const float *gate [[buffer(2)]],
@@ -35,7 +40,7 @@ kernel void swiglu(constant swiglu_args &a [[buffer(0)]],
                    uint2 group [[threadgroup_position_in_grid]],
                    uint index [[thread_index_in_threadgroup]]) {
     const long at = long(group.x) * a.stride, up_at = long(group.x) * a.up_stride;
-    const float share = a.row_gate != 0 ? 1 / (1 + exp(-row_gate[group.x])) : 1.0f;
+    const float share = a.row_gate != 0 ? share_of_row(a, row_gate[group.x]) : 1.0f;
     const int first = int(group.y) * SWIGLU_COLS, last = min(first + SWIGLU_COLS, a.n_cols);
     for (int c = first + int(index); c < last; c += SWIGLU_THREADS)
         out[at + c] = share * glu_unit(a, gate[at + c], a.up != 0 ? up[up_at + c] : 1.0f);

@@ -378,6 +378,7 @@ struct swiglu_shape {
     uint64_t out, gate, up, row_gate;
     int32_t n_rows, first, n_cols, stride, up_stride;
     enum glu form;
+    enum row_gating row_form;
     bool has_row_gate, has_no_up;
 };
 
@@ -393,6 +394,7 @@ static void place_swiglu(union op_args *args, const void *shape, char *base) {
         .stride = s->stride,
         .up_stride = s->up_stride,
         .form = s->form,
+        .row_form = s->row_form,
         .limit = 1.5F,
         .xielu = {0.9F, 0.7F, 0.4F, -0.01F},
     };
@@ -425,12 +427,14 @@ static void check_form(struct op_check *c, enum glu form) {
                                  .stride = n_cols,
                                  .up_stride = n_cols + (i % 3 < 2 && i % 2 ? 5 : 0),
                                  .form = form,
+                                 .row_form = i % 4 > 1 ? ROW_SOFTPLUS : ROW_SIGMOID,
                                  .has_row_gate = i % 6 > 2,
                                  .has_no_up = i % 3 < 2 && i % 4 == 0};
-        op_describe(c, "form %d, %d rows of %d, alias %d, row gates %d, no up %d", form, n_rows,
-                    n_cols, i % 3, s.has_row_gate, s.has_no_up);
+        op_describe(c, "form %d, %d rows of %d, alias %d, row gates %d of form %d, no up %d", form,
+                    n_rows, n_cols, i % 3, s.has_row_gate, s.row_form, s.has_no_up);
         op_scene_clear(c);
-        s.row_gate = op_scene_normal(c, n_rows, 3);
+        s.row_gate = op_scene_normal(c, n_rows, i % 8 > 4 ? 15 : 3);
+        if (i % 8 > 6) *(float *)op_scene_at(c, s.row_gate) = 200; // e^200 is infinite
         s.gate = op_scene_normal(c, count, 4);
         s.up = op_scene_normal(c, (int64_t)n_rows * s.up_stride, 1);
         s.out = i % 3 == 0 ? op_scene_add(c, (uint64_t)count * 4) : i % 3 == 1 ? s.gate : s.up;

@@ -124,6 +124,7 @@ enum twist {
     WEIGHT_IS_OUT,
     OTHER_SCRATCH,
     NARROW_FLOATS,
+    SOFTPLUS,
 };
 
 static void no_call(void *context) { (void)context; }
@@ -219,6 +220,7 @@ static void swiglu_product(struct bench *b, enum twist twist) {
     if (twist == ODD_STRIDE) unit.n_cols = N_COLS / 2;
     if (twist == MISALIGNED) unit.up = (float *)at(b, UP) + 1;
     if (twist == OVERLAPS) unit.up = at(b, SCRATCH);
+    if (twist == SOFTPLUS) unit.row_gate = at(b, BIAS), unit.row_form = ROW_SOFTPLUS;
     b->device->ops->swiglu(b->stream, &unit);
     come_between(b, twist);
     multiply(b, WEIGHT_Q8_0, &product);
@@ -356,6 +358,8 @@ static const struct sequence SEQUENCES[] = {
     {"unit of a part of x", swiglu_product, ODD_STRIDE,
      LIST(3, KERNEL_swiglu, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0)},
     {"unit of odd addresses", swiglu_product, MISALIGNED,
+     LIST(3, KERNEL_swiglu, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0)},
+    {"unit with softplus", swiglu_product, SOFTPLUS,
      LIST(3, KERNEL_swiglu, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0)},
     {"unit of scratch", swiglu_product, OVERLAPS,
      LIST(3, KERNEL_swiglu, KERNEL_quantize_acts, KERNEL_matmul_vec_q8_0)},

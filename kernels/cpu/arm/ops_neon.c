@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "kernels/cpu/kv_block.h"
 #include "kernels/cpu/rope_heads.h"
+#include "kernels/cpu/softplus.h"
 #include "kernels/cpu/arm/attention_neon.h"
 #include "kernels/cpu/arm/quantize_neon.h"
 #include "kernels/cpu/arm/vector_neon.h"
@@ -248,7 +249,7 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
         const int64_t row = item / n_cols,
                       end = (row + 1) * n_cols < last ? (row + 1) * n_cols : last;
         const int64_t gap = row * (a->stride - a->n_cols);
-        const float share = a->row_gate ? 1 / (1 + expf(-a->row_gate[row])) : 1;
+        const float share = swiglu_share(a, row);
         const float *ups = a->up ? a->up + row * (a->up_stride - a->stride) : NULL;
         swiglu_run(a, ups, share, item + gap, end + gap);
         item = end;

@@ -11,6 +11,7 @@
 #include "kernels/cpu/kv_block.h"
 #include "kernels/kv_page.h"
 #include "kernels/cpu/rope_heads.h"
+#include "kernels/cpu/softplus.h"
 #include "kernels/cpu/x86/attention_x86.h"
 #include "kernels/cpu/x86/quantize_x86.h"
 #include "kernels/cpu/x86/state_x86.h"
@@ -332,7 +333,7 @@ static void swiglu(const struct lane *lane, const struct swiglu_args *a) {
         for (int64_t item = range[0], end; item < range[1]; item = end) {
             const int64_t row = item / n_cols, gap = row * (a->stride - a->n_cols);
             end = (row + 1) * n_cols < range[1] ? (row + 1) * n_cols : range[1];
-            const float share = a->row_gate ? 1 / (1 + expf(-a->row_gate[row])) : 1;
+            const float share = swiglu_share(a, row);
             const float *ups = a->up ? a->up + row * (a->up_stride - a->stride) : NULL;
             swiglu_run(a, ups, share, item + gap, end + gap);
         }

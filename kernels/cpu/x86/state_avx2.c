@@ -11,6 +11,7 @@
  */
 #include "kernels/cpu/x86/state_x86.h"
 
+#include "kernels/cpu/softplus.h"
 #include "kernels/cpu/x86/vector_avx2.h"
 
 #include "base/inline.h"
@@ -114,7 +115,7 @@ static void prepare(const struct delta_rule_args *a, int64_t t, int64_t h, struc
     *out = (struct token){.q = qkv + key, .k = qkv + n_keys + key, .v = qkv + 2 * n_keys + h * n};
     const float z = a->alpha[at] + a->dt_bias[h];
     const float k_scale = inverse_length(out->k, a->head_dim, a->eps);
-    out->decay = expf(a->a[h] * (z > 20 ? z : log1pf(expf(z))));
+    out->decay = expf(a->a[h] * softplus_float(z));
     out->recall = out->decay * k_scale;
     out->learn = k_scale / (1 + expf(-a->beta[at]));
     out->q_scale = inverse_length(out->q, a->head_dim, a->eps) / sqrtf((float)a->head_dim);
@@ -214,7 +215,7 @@ static struct scan prepare_scan(const struct mamba_scan_args *a, int64_t t, int6
     struct scan s = {.x = row + h * a->head_dim,
                      .b = row + width + group,
                      .c = row + width + groups_width + group,
-                     .step = z > 20 ? z : log1pf(expf(z)),
+                     .step = softplus_float(z),
                      .skip = a->d[h],
                      .to = a->states + (step[1] * (int64_t)a->n_heads + h) * size,
                      .out = a->out + t * width + h * a->head_dim};
