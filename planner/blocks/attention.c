@@ -53,7 +53,8 @@ static void encode_split(const struct forward *f) {
 static void encode_attention_in(const struct forward *f) {
     const struct unit *u = f->unit;
     const int32_t n = f->n_tokens, q = (int32_t)dims_of(f->shape, u, DIM_Q_ROWS),
-                  k = u->n_kv_heads * u->head_dim_k, v = u->n_kv_heads * u->head_dim_v;
+                  k = u->n_kv_heads * u->head_dim_k, v = u->n_kv_heads * u->head_dim_v,
+                  gates = (int32_t)dims_of(f->shape, u, DIM_GATES_APART);
     const float *x = encode_input(f, ROLE_ATTN_NORM);
     const struct product products[] = {
         {ROLE_ATTN_Q, ROLE_ATTN_Q_BIAS, f->area[u->gated ? AREA_GATED_Q : AREA_Q], x, n, q, false},
@@ -66,7 +67,7 @@ static void encode_attention_in(const struct forward *f) {
                                             .out = f->area[AREA_Q_GATE],
                                             .x = x,
                                             .n_rows = n,
-                                            .out_stride = u->n_heads * u->head_dim_v});
+                                            .out_stride = gates});
     encode_split(f);
 }
 
@@ -160,6 +161,21 @@ static float score_scale(const struct forward *f) {
     return scale > 0 ? scale : 1 / sqrtf((float)f->unit->head_dim_k);
 }
 
+// Multiplies each head that attended by its gate.
+static void encode_head_gates(const struct forward *f) {
+    const struct unit *u = f->unit;
+    float *attended = f->area[AREA_ATTENDED];
+    f->ops->swiglu(f->stream, &(struct swiglu_args){.out = attended,
+                                                    .gate = attended,
+                                                    .row_gate = f->area[AREA_Q_GATE],
+                                                    .n_rows = f->n_tokens * u->n_heads,
+                                                    .n_cols = u->head_dim_v,
+                                                    .stride = u->head_dim_v,
+                                                    .form = GLU_PRODUCT,
+                                                    .row_form = f->hp->gates_softly ? ROW_SOFTPLUS
+                                                                                    : ROW_SIGMOID});
+}
+
 // attended = attended * sigmoid(gate)
 static void encode_gate(const struct forward *f) {
     const int32_t n_cols = (int32_t)dims_of(f->shape, f->unit, DIM_GATED);
@@ -222,7 +238,10 @@ static void encode_attention_mid(const struct forward *f) {
                                             .order = f->kv_order,
                                             .scale = score_scale(f),
                                             .softcap = f->hp->attention_softcap});
-    encode_gate(f);
+    if (f->shape->gates_heads)
+        encode_head_gates(f);
+    else
+        encode_gate(f);
     (void)encode_sub_norm(f, ROLE_ATTN_SUB_NORM, attended, attended,
                           (int32_t)dims_of(f->shape, u, DIM_ATTENDED));
 }

@@ -58,6 +58,7 @@ struct hparams {
     bool windows_turn;      // layers without a window have no rotary positions
     bool norms_centred;     // norms of the residual stream subtract the mean of a row
     bool norms_turned;      // heads are normed behind their rotary positions, not before
+    bool gates_softly;      // heads are gated by the softplus of a gate, not by its sigmoid
     bool rope_neox;         // rotary positions turn the halves of a head, not neighbours
 };
 

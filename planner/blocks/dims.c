@@ -31,6 +31,7 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     const int64_t n_experts = unit ? unit->n_experts : shape->n_experts;
     const int64_t gated = unit ? unit->gated : shape->has_gated_q;
     const bool has_gate = gated || (unit ? unit->gated_apart : shape->has_gates_apart);
+    const int64_t gates = shape->gates_heads ? n_heads : n_heads * head_dim_v;
     const struct latent_shape *latent = &shape->latent;
     const struct recurrent_shape *r = &shape->recurrent;
     switch (dim) {
@@ -40,8 +41,8 @@ int64_t dims_of(const struct shape *shape, const struct unit *unit, enum dim dim
     case DIM_QUERIES: return n_heads * head_dim_k;
     case DIM_Q_ROWS: return n_heads * head_dim_k * (1 + gated);
     case DIM_GATED_Q: return 2 * n_heads * head_dim_k * gated;
-    case DIM_GATED: return n_heads * head_dim_v * has_gate;
-    case DIM_GATES_APART: return has_gate && !gated ? n_heads * head_dim_v : 0;
+    case DIM_GATED: return gates * has_gate;
+    case DIM_GATES_APART: return has_gate && !gated ? gates : 0;
     case DIM_KEYS: return n_kv_heads * head_dim_k;
     case DIM_VALUES: return n_kv_heads * head_dim_v;
     case DIM_ATTENDED: return n_heads * head_dim_v;

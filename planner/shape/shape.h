@@ -131,6 +131,7 @@ struct shape {
     bool has_shared_gates; // a shared expert has a gate for each token
     bool has_gated_q;      // attention is gated in some layer
     bool has_gates_apart;  // the gates of some layer's attention have a matrix of their own
+    bool gates_heads;      // those gates are one number for each head, not for each column
     bool norms_all_heads;  // queries have one norm for all heads together, and so have keys
     bool norms_each_head;  // each head of queries and keys has a norm with weights of its own
     bool has_expert_norms; // experts read another norm than the dense FFN beside them

@@ -41,6 +41,8 @@ struct family {
     bool attends_latent;   // to latent vectors (struct latent_shape)
     bool gates_attention;  // by a sigmoid of rows that follow those of each query head; a family
                            // that needs ROLE_ATTN_GATE has a matrix for that
+    bool gates_heads;      // that matrix makes one gate for each head
+    bool gates_softly;     // as in struct hparams
     enum recurrence recurrence;
     int32_t recurrent_period; // all but the last layer of each so many are recurrent, unless the
                               // file says which; 0: those without KV heads are

@@ -554,8 +554,10 @@ static enum status finish(struct reader *r) {
         unit->gated =
             q && unit->n_heads > 0 && q->n_rows == 2 * (int64_t)unit->n_heads * unit->head_dim_k;
         const struct unit_tensor *gate = unit_find(unit, ROLE_ATTN_GATE);
+        const bool by_head = gate && gate->n_rows == unit->n_heads;
+        s->gates_heads = s->gates_heads || (by_head && unit->state_bytes == 0);
         unit->gated_apart = gate && unit->state_bytes == 0 &&
-                            gate->n_rows == (int64_t)unit->n_heads * unit->head_dim_v;
+                            (by_head || gate->n_rows == (int64_t)unit->n_heads * unit->head_dim_v);
         share_cache(r, u);
         const struct unit_tensor *down = unit_find(unit, ROLE_EXPERT_DOWN);
         if (unit->kind == UNIT_EXPERTS && down) unit->n_ff_expert = down->n_cols;

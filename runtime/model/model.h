@@ -24,7 +24,7 @@ struct model {
     struct hparams hp;
     int32_t n_blocks;            // layers in the file, with those that draft tokens
     int32_t windows[MAX_LAYERS]; // positions that a token sees, 0: all
-    int32_t n_kv_heads[MAX_LAYERS];
+    int32_t n_heads[MAX_LAYERS], n_kv_heads[MAX_LAYERS];
     int32_t head_dims[MAX_LAYERS];
     bool joins_kv;            // latent attention has the matrices of keys and values in one
     int32_t n_own_caches;     // layers behind so many read the cache of an earlier one

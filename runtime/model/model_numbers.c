@@ -159,17 +159,16 @@ static enum status read_experts(struct model *m, struct err *e) {
 static enum status read_query_heads(struct model *m, struct err *e) {
     struct shape *s = m->shape;
     const struct layer_numbers layers = layers_of(m);
-    int32_t heads[MAX_LAYERS];
-    if (!m->family->skips_attention)
-        return model_take_int(m, "attention.head_count", MAX_HEADS, &s->n_heads, e);
-    if (per_layer_read(&layers, "attention.head_count", MAX_HEADS, 0, heads, e)) return e->status;
-    for (int32_t l = 0; l < s->n_layers; l++) s->n_heads = max_i32(s->n_heads, heads[l]);
+    const bool may_lack = m->family->skips_attention;
+    if (per_layer_read(&layers, "attention.head_count", MAX_HEADS, 0, m->n_heads, e))
+        return e->status;
+    for (int32_t l = 0; l < s->n_layers; l++) s->n_heads = max_i32(s->n_heads, m->n_heads[l]);
     if (!s->n_heads) return refuse_missing(m, "attention.head_count", e);
     for (int32_t l = 0; l < s->n_layers; l++) {
-        m->mixes[l] = heads[l] > 0;
-        if (heads[l] && heads[l] != s->n_heads)
-            return unsupported(e, "attention.head_count differs between layers", s->n_heads,
-                               heads[l]);
+        if (may_lack) m->mixes[l] = m->n_heads[l] > 0;
+        if (m->n_heads[l] || may_lack) continue;
+        return err_set(e, ERR_FORMAT, "key %s.attention.head_count is 0 for layer %d",
+                       s->architecture, l);
     }
     return OK;
 }
@@ -193,11 +192,11 @@ static enum status read_kv_heads(struct model *m, struct err *e) {
     for (int32_t l = 0; l < s->n_layers; l++) {
         const int32_t n = m->n_kv_heads[l];
         s->n_kv_heads = max_i32(s->n_kv_heads, n);
-        if (!n || s->n_heads % n == 0) continue;
+        if (!n || m->n_heads[l] % n == 0) continue;
         err_set(e, ERR_FORMAT, "%s.attention.head_count is no multiple of head_count_kv",
                 s->architecture);
         err_expected(e, "a multiple of %d", n);
-        return err_actual(e, "%d", s->n_heads);
+        return err_actual(e, "%d in layer %d", m->n_heads[l], l);
     }
     if (s->n_kv_heads) return check_skipping(m, e);
     return err_set(e, ERR_FORMAT, "key %s.attention.head_count_kv is 0", s->architecture);
@@ -608,6 +607,8 @@ enum status model_numbers(struct model *m, struct err *e) {
     m->hp.glu_limit = m->family->glu_limit;
     m->hp.norms_turned = m->family->norms_turned;
     m->hp.norms_centred = m->family->norms_centred;
+    m->hp.gates_softly = m->family->gates_softly;
+    m->shape->gates_heads = m->family->gates_heads;
     read_norms_of_heads(m);
     if (read_dimensions(m, e) || model_take_float(m, keys[centred], &m->hp.norm_eps, e) ||
         model_take_float(m, eps, &m->hp.norm_eps, e) || check_positive(m, eps, m->hp.norm_eps, e) ||

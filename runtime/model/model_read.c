@@ -86,7 +86,7 @@ static void set_numbers(const struct model *m, struct unit *unit) {
         unit->gated = m->family->gates_attention;
         unit->gated_apart = family_lists(m->family->needs, ROLE_ATTN_GATE);
         m->shape->has_gates_apart = m->shape->has_gates_apart || unit->gated_apart;
-        unit->n_heads = s->n_heads;
+        unit->n_heads = m->n_heads[unit->layer];
         unit->n_kv_heads = m->n_kv_heads[unit->layer];
         unit->head_dim_k = m->head_dims[unit->layer];
         unit->head_dim_v = s->latent.rank ? 0 : unit->head_dim_k;

@@ -79,34 +79,40 @@ enum status per_layer_floats(const struct layer_numbers *n, const char *key, flo
     return OK;
 }
 
-// Architectures whose files do not say which layers slide: all but the last of each period.
+// Architectures whose files do not say which layers slide: all but the last of each period, or all
+// but the first.
 static const struct {
     const char *architecture;
     int32_t period, window;
-} WINDOWS[] = {{"gemma2", 2, 4096},  {"gemma3", 6, 0},  {"gemma3n", 5, 0}, {"gpt-oss", 2, 0},
-               {"cohere2", 4, 0},    {"exaone4", 4, 0}, {"olmo2", 4, 0},   {"mellum", 4, 0},
-               {"exaone-moe", 4, 0}, {"afmoe", 4, 0}};
+    bool first_sees_all;
+} WINDOWS[] = {{"gemma2", 2, 4096, false}, {"gemma3", 6, 0, false},  {"gemma3n", 5, 0, false},
+               {"gpt-oss", 2, 0, false},   {"cohere2", 4, 0, false}, {"exaone4", 4, 0, false},
+               {"olmo2", 4, 0, false},     {"mellum", 4, 0, false},  {"exaone-moe", 4, 0, false},
+               {"afmoe", 4, 0, false},     {"laguna", 4, 0, true}};
 
 // Sets out[l] to 1 where layer l slides: the key is a period, or a list of flags.
-static enum status read_pattern(const struct layer_numbers *n, int32_t period, int32_t *out,
-                                struct err *e) {
+static enum status read_pattern(const struct layer_numbers *n, int32_t period, bool first_sees_all,
+                                int32_t *out, struct err *e) {
     static const char name[] = "attention.sliding_window_pattern";
     const struct gguf_value *value = gguf_find(n->gguf, key_of(n, name).text);
     if (value && is_list(value)) return per_layer_read(n, name, 1, 0, out, e);
     if (per_layer_read(n, name, MAX_LAYERS, period, out, e)) return e->status;
-    for (int32_t l = 0; l < n->n_layers; l++) out[l] = out[l] == 0 || l % out[l] < out[l] - 1;
+    for (int32_t l = 0; l < n->n_layers; l++)
+        out[l] = out[l] == 0 || l % out[l] != (first_sees_all ? 0 : out[l] - 1);
     return OK;
 }
 
 enum status per_layer_windows(const struct layer_numbers *n, int32_t *out, struct err *e) {
     int32_t slides[MAX_LAYERS], period = 1, window = 0;
+    bool first_sees_all = false;
     ASSERT(n->n_layers <= MAX_LAYERS);
     for (size_t i = 0; i < sizeof WINDOWS / sizeof *WINDOWS; i++) {
         if (strcmp(WINDOWS[i].architecture, n->architecture) != 0) continue;
         period = WINDOWS[i].period;
         window = WINDOWS[i].window;
+        first_sees_all = WINDOWS[i].first_sees_all;
     }
-    if (read_pattern(n, period, slides, e) ||
+    if (read_pattern(n, period, first_sees_all, slides, e) ||
         per_layer_read(n, "attention.sliding_window", SHAPE_CONTEXT, window, out, e))
         return e->status;
     for (int32_t l = 0; l < n->n_layers; l++) out[l] = slides[l] ? out[l] : 0;

@@ -316,7 +316,8 @@ def model_tensors(rng, spec, n_vocab):
         for name, rows in sizes.items():
             matrix(f"{prefix}{name}.weight", rows, n_embd, 1.5 / np.sqrt(n_embd))
         if spec.get("gated_apart"):
-            matrix(prefix + "attn_gate.weight", heads * head, n_embd, 1.5 / np.sqrt(n_embd))
+            rows = heads if spec.get("gates_heads") else heads * head
+            matrix(prefix + "attn_gate.weight", rows, n_embd, 1.5 / np.sqrt(n_embd))
         matrix(prefix + "attn_output.weight", n_embd, heads * head, 1 / np.sqrt(heads * head))
         for name in ["attn_q", "attn_k"] * spec.get("normed", False):
             if name in sizes:
@@ -512,6 +513,35 @@ AFMOE = (
             "expert_weights_norm": True,
             "expert_weights_scale": 2.826,
             "attention.sliding_window": 5,
+        }
+    }
+)
+# Each head has a gate, layers with a window have more heads, all of whose elements turn, and the
+# first of four layers has none.
+LAGUNA = (
+    {"architecture": "laguna", "normed": True, "heads": 4, "kv": 2, "head": 16, "layers": 5}
+    | {"gated_apart": True, "gates_heads": True, "dense": 3, "shared": 64, "shared_gate": False}
+    | {"experts": 4, "used": 2, "selection_bias": True, "router_std": 0.3, "tied": False, "ff": 32}
+    | {"of_layer": {0: {"ff": 64}, 3: {"heads": 6}} | {i: {"ff": 64, "heads": 6} for i in (1, 2)}}
+    | {"types": {"": "Q8_0", "attn_v": "F16", "attn_gate": "F16"}}
+    | {
+        "keys": {
+            "attention.head_count": [4, 6, 6, 6, 4],
+            "attention.sliding_window": 5,
+            "feed_forward_length": 64,
+            "leading_dense_block_count": 3,
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 64,
+            "expert_gating_func": 2,
+            "expert_weights_norm": True,
+            "expert_weights_scale": 2.5,
+            "rope.dimension_count": 8,
+            "rope.dimension_count_swa": 16,
+            "rope.freq_base": 500000.0,
+            "rope.freq_base_swa": 10000.0,
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 128,
         }
     }
 )
@@ -902,7 +932,7 @@ MODELS = {
         | {
             "expert_gating_func": 2,
             "expert_weights_norm": True,
-            "expert_weights_scale": 2.5,
+            "expert_weights_scale": 1.5,
             "expert_group_count": 4,
             "expert_group_used_count": 2,
         }
@@ -966,7 +996,7 @@ MODELS = {
             "expert_shared_feed_forward_length": 64,
             "expert_shared_count": 1,
             "expert_weights_norm": True,
-            "expert_weights_scale": 2.5,
+            "expert_weights_scale": 1.5,
         }
     },
     # An FFN of squares, without a gate.
@@ -1216,7 +1246,7 @@ MODELS = {
             "expert_shared_count": 2,
             "expert_gating_func": 2,
             "expert_weights_norm": True,
-            "expert_weights_scale": 2.5,
+            "expert_weights_scale": 1.5,
         }
     },
     "exaone": SMALL
@@ -1242,7 +1272,7 @@ MODELS = {
             "expert_group_count": 4,
             "expert_group_used_count": 2,
             "expert_weights_norm": True,
-            "expert_weights_scale": 2.5,
+            "expert_weights_scale": 1.5,
             "rope.dimension_count": 8,
             "rope.freq_base": 6e5,
         }
@@ -1376,7 +1406,7 @@ MODELS = {
         | {
             "expert_gating_func": 2,
             "expert_weights_norm": True,
-            "expert_weights_scale": 2.5,
+            "expert_weights_scale": 1.5,
             "attention.sliding_window": 5,
             "rope.freq_base": 1e6,
         }
@@ -1406,6 +1436,7 @@ MODELS = {
     | AFMOE
     | {"layers": 2, "of_layer": {}, "router_std": 2}
     | {"keys": AFMOE["keys"] | {"leading_dense_block_count": 0, "expert_shared_count": 0}},
+    "laguna": SMALL | LAGUNA,
     "split": SMALL | {"types": {"": "Q5_1", "attn_q": "F16", "token_embd": "Q4_0"}, "parts": 3},
 }
 

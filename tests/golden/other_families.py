@@ -704,7 +704,8 @@ class Model:
         if isinstance(period, list):
             return {"layer_types": ["sliding_attention" if s else "full_attention" for s in period]}
         kinds = ["full_attention", "sliding_attention"]
-        return {"layer_types": [kinds[i % period < period - 1] for i in range(n_layers)]}
+        wide = 0 if "first_sees_all" in family else period - 1
+        return {"layer_types": [kinds[i % period != wide] for i in range(n_layers)]}
 
     def rope(self, family):
         rope = {"rope_type": "default", "rope_theta": self.hp("rope.freq_base", 10000.0)}
@@ -734,7 +735,11 @@ class Model:
                 rope["llama_4_scaling_beta"] = temperature
         if "unscaled" in family and self.windowed:
             local["rope_theta"] = self.hp("rope.freq_base_swa", rope["rope_theta"])
-            return {"full_attention": rope, "sliding_attention": local}
+            ropes = {"full_attention": rope, "sliding_attention": local}
+            for kind, key in family.get("parts", {}).items():  # how much of each head turns
+                part = self.hp(key) / self.hp("attention.key_length")
+                ropes[kind]["partial_rotary_factor"] = part
+            return ropes
         if "local_base" not in family:
             return rope
         local["rope_theta"] = self.hp("rope.freq_base_swa", family["local_base"])

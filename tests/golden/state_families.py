@@ -25,6 +25,12 @@ def expert_arguments(hp):
     }
 
 
+def heads_by_gates(weights):
+    """The heads of each layer, which have a gate each."""
+    gates = {name: value for name, value in weights.items() if "attn_gate" in name}
+    return [len(gates[f"blk.{layer}.attn_gate.weight"]) for layer in range(len(gates))]
+
+
 def latent_arguments(hp):
     rot = hp("rope.dimension_count")
     experts = expert_arguments(hp) if hp("expert_count", 0) else {}
@@ -351,6 +357,33 @@ FAMILIES = {
         "more": expert_arguments,
         "constants": {"mup_enabled": True},
         "reshape": empty_shared_experts,
+    },
+    "laguna": {
+        "model": "LagunaForCausalLM",
+        "windowed": "LagunaForCausalLM",
+        "period": 4,
+        "first_sees_all": True,
+        "largest": True,
+        "unscaled": True,
+        "layer": SHARED_EXPERTS | {"attn_gate.weight": "self_attn.g_proj.weight"},
+        "arguments": {
+            "num_experts": "expert_count",
+            "num_experts_per_tok": "expert_used_count",
+            "moe_intermediate_size": "expert_feed_forward_length",
+            "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+            "moe_routed_scaling_factor": "expert_weights_scale",
+        },
+        "by_tensors": {"num_attention_heads_per_layer": heads_by_gates},
+        "more": lambda hp: {
+            "mlp_layer_types": [
+                "dense" if layer < hp("leading_dense_block_count") else "sparse"
+                for layer in range(hp("block_count"))
+            ]
+        },
+        "parts": {
+            "full_attention": "rope.dimension_count",
+            "sliding_attention": "rope.dimension_count_swa",
+        },
     },
     "mistral4": {
         "model": "Mistral4ForCausalLM",

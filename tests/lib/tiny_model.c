@@ -123,6 +123,22 @@ static void kv_heads(struct builder *t, const struct tiny_model *m) {
     gguf_build_ints(t->b, key, n, (uint64_t)m->n_layers);
 }
 
+static int heads_of(const struct tiny_model *m, int l) {
+    return m->other_heads && l % 2 ? m->other_heads : TINY_HEADS;
+}
+
+static void query_heads(struct builder *t, const struct tiny_model *m) {
+    int32_t n[TINY_MAX_LAYERS];
+    char key[64];
+    if (!m->other_heads) {
+        number(t, "attention.head_count", TINY_HEADS);
+        return;
+    }
+    for (int l = 0; l < m->n_layers; l++) n[l] = heads_of(m, l);
+    snprintf(key, sizeof key, "%s.attention.head_count", t->architecture);
+    if (!skipped(t, key)) gguf_build_ints(t->b, key, n, (uint64_t)m->n_layers);
+}
+
 static void recurrent_keys(struct builder *t, const struct tiny_model *m) {
     char key[64];
     if (m->convolves) {
@@ -148,7 +164,7 @@ static void keys(struct builder *t, const struct tiny_model *m) {
     number(t, "context_length", 512);
     number(t, "embedding_length", TINY_EMBD);
     number(t, "feed_forward_length", TINY_FF);
-    number(t, "attention.head_count", TINY_HEADS);
+    query_heads(t, m);
     kv_heads(t, m);
     if (m->head_dim) {
         number(t, "attention.key_length", (uint32_t)m->head_dim);
@@ -299,7 +315,8 @@ static void latent_attention(struct builder *t, const struct tiny_model *m, int 
 static void attention(struct builder *t, const struct tiny_model *m, int l) {
     const int dim = m->local_head_dim && l % 2 == 0 ? m->local_head_dim : head_dim(m);
     const bool shares = l >= m->n_layers - m->n_sharing;
-    const uint64_t q = (uint64_t)(TINY_HEADS * dim);
+    const int n_heads = heads_of(m, l);
+    const uint64_t q = (uint64_t)(n_heads * dim);
     const uint64_t q_rows = is_delta(m) ? 2 * q : q;
     const uint64_t kv = (uint64_t)(TINY_KV_HEADS * dim);
     const struct {
@@ -320,7 +337,8 @@ static void attention(struct builder *t, const struct tiny_model *m, int l) {
         vector(t, name, tensors[i].rows, 0, 0.2f);
     }
     snprintf(name, sizeof name, "blk.%d.attn_gate.weight", l);
-    if (m->gated_apart) matrix(t, name, TINY_EMBD, q, 0.25f);
+    const uint64_t gates = m->gates_heads ? (uint64_t)n_heads : q;
+    if (m->gated_apart) matrix(t, name, TINY_EMBD, gates, 0.25f);
     snprintf(name, sizeof name, "blk.%d.attn_sinks.weight", l);
     if (m->sinks) vector(t, name, TINY_HEADS, 0, 1);
     for (int i = 0; m->normed && i < (shares ? 1 : 2); i++) {

@@ -43,6 +43,7 @@ struct tiny_model {
     bool ungated;         // a dense FFN has no gate
     bool selected;        // experts are chosen by their gates and a bias
     bool gated_apart;     // a matrix of its own makes the gate of attention's output
+    bool gates_heads;     // one for each head
     bool capped;          // logits are divided by 2 and capped at 5
     bool scaled;          // the embedding, the residual stream and scores are
     bool fused;           // q, k and v are one tensor, and gate and up of a dense FFN
@@ -60,6 +61,7 @@ struct tiny_model {
     int window;           // positions that layers see whose architecture has windows; 0: no key
     uint64_t seed;
     int head_dim;       // 0: TINY_HEAD_DIM
+    int other_heads;    // query heads of every second layer; 0: TINY_HEADS
     int local_head_dim; // of layers with a window; 0: as of the others
     int n_sharing; // last layers that read the cache of an earlier one, without keys and values
     int n_inputs;  // width of what the embedding makes for each layer
@@ -75,6 +77,11 @@ struct tiny_model {
 #define TINY_AFMOE                                                                         \
     .architecture = "afmoe", .normed = true, .gated_apart = true, .ends_with_norms = true, \
     .selected = true
+
+// Members of a model with a gate for each head, of which every second layer has more.
+#define TINY_LAGUNA                                                                     \
+    .architecture = "laguna", .normed = true, .gated_apart = true, .gates_heads = true, \
+    .other_heads = 3 * TINY_KV_HEADS, .head_dim = 32, .selected = true
 
 // All keys, the byte vocabulary and the tensors (matrices F16, norms F32), not yet finished: a test
 // may add to it or leave some out. skip is a pattern, as of fnmatch, of the names of tensors or

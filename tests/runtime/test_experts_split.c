@@ -33,6 +33,7 @@ static const struct tiny_model MODELS[] = {
     {.architecture = "granitemoe", .scaled = true, .n_experts = 4, .shared = true},
     {.architecture = "deepseek2", .latent_rank = 56, .n_experts = 4, .shared = true},
     {TINY_AFMOE, .n_experts = 4, .shared = true, .window = 30},
+    {TINY_LAGUNA, .n_experts = 4, .shared = true, .window = 30},
     {.biased = true, .halves = true, .n_experts = 4},
     {.n_experts = 4, .apart = true},
 };

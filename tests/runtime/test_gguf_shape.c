@@ -91,6 +91,7 @@ static void same_shape(const struct shape *a, const struct shape *b) {
     assert_int_equal(a->has_shared_gates, b->has_shared_gates);
     assert_int_equal(a->has_gated_q, b->has_gated_q);
     assert_int_equal(a->has_gates_apart, b->has_gates_apart);
+    assert_int_equal(a->gates_heads, b->gates_heads);
     assert_int_equal(a->has_joint_norms, b->has_joint_norms);
     assert_memory_equal(&a->recurrent, &b->recurrent, sizeof a->recurrent);
     assert_memory_equal(&a->latent, &b->latent, sizeof a->latent);
@@ -200,6 +201,23 @@ static void test_equals_model_of_afmoe(void **state) {
         assert_non_null(unit_find(experts, ROLE_FFN_NORM));
         assert_non_null(unit_post_norm(experts));
         if (shared) assert_true(unit_leaves_branch(experts - 1) && !unit_post_norm(experts - 1));
+    }
+}
+
+// A gate for each head, and other heads in every second layer.
+static void test_equals_model_of_laguna(void **state) {
+    struct fixture *f = *state;
+    const struct tiny_model tiny = {TINY_LAGUNA, .n_layers = 5, .n_experts = 3, .window = 20};
+    tiny_model_write(&tiny, f->path);
+    check_known(f, f->path);
+    const struct shape *s = &f->shapes[0];
+    assert_true(s->has_gates_apart && s->gates_heads);
+    assert_int_equal(s->n_heads, tiny.other_heads);
+    for (int32_t layer = 0; layer < 5; layer++) { // the first of two layers sees all
+        const struct unit *unit = &s->units[1 + 2 * layer];
+        assert_int_equal(unit->n_heads, layer % 2 ? tiny.other_heads : TINY_HEADS);
+        assert_int_equal(unit->window, layer % 2 ? 20 : 0);
+        assert_int_equal(dims_of(s, unit, DIM_GATED), unit->n_heads);
     }
 }
 
@@ -570,6 +588,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_model_of_tiny),
         cmocka_unit_test(test_equals_model_of_afmoe),
+        cmocka_unit_test(test_equals_model_of_laguna),
         cmocka_unit_test(test_equals_model_of_default),
         cmocka_unit_test(test_models_run),
         cmocka_unit_test(test_known_windows),

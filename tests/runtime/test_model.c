@@ -730,10 +730,6 @@ static void deci_with_matrix(struct gguf_build *b) {
     deci_numbers(b, (int32_t[]){TINY_HEADS, TINY_HEADS}, (int32_t[]){TINY_KV_HEADS, 0},
                  (int32_t[]){TINY_FF, TINY_FF});
 }
-static void deci_with_other_heads(struct gguf_build *b) {
-    deci_numbers(b, (int32_t[]){TINY_HEADS, TINY_HEADS / 2},
-                 (int32_t[]){TINY_KV_HEADS, TINY_KV_HEADS}, (int32_t[]){TINY_FF, TINY_FF});
-}
 static void deci_without_heads(struct gguf_build *b) {
     deci_numbers(b, (int32_t[]){0, 0}, (int32_t[]){0, 0}, (int32_t[]){TINY_FF, TINY_FF});
 }
@@ -757,7 +753,6 @@ static void test_layers_without_attention(void **state) {
     } cases[] = {
         {deci_without_ffn, ERR_UNSUPPORTED, "layer 1 has no FFN"},
         {deci_with_matrix, ERR_UNSUPPORTED, "layer 1 has a matrix in place of attention"},
-        {deci_with_other_heads, ERR_UNSUPPORTED, "attention.head_count differs between layers"},
         {deci_without_heads, ERR_FORMAT, "key deci.attention.head_count is missing"},
     };
     const struct tiny_model tiny = {.architecture = "deci", .n_layers = 2};
@@ -768,6 +763,39 @@ static void test_layers_without_attention(void **state) {
                          cases[i].status);
         assert_string_equal(e.what, cases[i].what);
     }
+}
+
+static void heads_of_none(struct gguf_build *b) {
+    gguf_build_ints(b, "laguna.attention.head_count", (int32_t[]){TINY_HEADS, 0}, 2);
+}
+static void heads_of_odd(struct gguf_build *b) {
+    gguf_build_ints(b, "laguna.attention.head_count", (int32_t[]){TINY_HEADS, TINY_KV_HEADS + 1},
+                    2);
+}
+
+// Layers may differ in query heads, of which each has some, in groups of one size.
+static void test_heads_of_layers(void **state) {
+    static const struct {
+        void (*edit)(struct gguf_build *);
+        const char *what;
+    } cases[] = {
+        {heads_of_none, "key laguna.attention.head_count is 0 for layer 1"},
+        {heads_of_odd, "laguna.attention.head_count is no multiple of head_count_kv"},
+    };
+    struct fixture *f = *state;
+    struct tiny_model tiny = {TINY_LAGUNA, .n_layers = 2, .n_experts = 4};
+    struct err e;
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), OK);
+    assert_int_equal(f->shape.units[1].n_heads, TINY_HEADS);
+    assert_int_equal(f->shape.units[3].n_heads, tiny.other_heads);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(read_tiny(&tiny, cases[i].edit, "laguna.attention.head_count", f, &e),
+                         ERR_FORMAT);
+        assert_string_equal(e.what, cases[i].what);
+    }
+    tiny.gates_heads = false; // a gate for each column has another form
+    assert_int_equal(read_tiny(&tiny, NULL, NULL, f, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.what, "blk.0.attn_gate.weight has the wrong shape"));
 }
 
 static void xielu_keys(struct gguf_build *b, const float *above, uint64_t count) {
@@ -892,6 +920,7 @@ int main(void) {
         cmocka_unit_test(test_caches_beside_states),
         cmocka_unit_test(test_sloped),
         cmocka_unit_test(test_layers_without_attention),
+        cmocka_unit_test(test_heads_of_layers),
         cmocka_unit_test(test_xielu),
         cmocka_unit_test(test_needed_tensors),
         cmocka_unit_test(test_names_families),

@@ -64,6 +64,7 @@ static const struct tiny_model MODELS[] = {
      .n_experts = 4,
      .beside = true},
     {TINY_AFMOE, .n_layers = N_LAYERS, .n_experts = 4, .shared = true},
+    {TINY_LAGUNA, .n_layers = N_LAYERS, .n_experts = 4, .shared = true, .window = 30},
     {.architecture = "olmo2",
      .n_layers = N_LAYERS,
      .no_norms = true,

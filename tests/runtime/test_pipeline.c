@@ -126,6 +126,7 @@ static const struct {
     {{TINY_AFMOE, .n_experts = 4, .shared = true, .window = 30, .head_dim = 32},
      DTYPE_F16,
      DTYPE_Q8_0},
+    {{TINY_LAGUNA, .n_experts = 4, .shared = true, .window = 30}, DTYPE_Q8_0, DTYPE_F16},
     {{.architecture = "plm", .latent_rank = 40, .ungated = true, .tied = true},
      DTYPE_F16,
      DTYPE_F32},
