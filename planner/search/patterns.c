@@ -94,12 +94,16 @@ static bool is_in_count(const char *text, size_t comma) {
     return first > 0 && text[first - 1] == '{' && end[strspn(end, digits)] == '}';
 }
 
-// Reads all patterns. A comma ends one only behind a "=", and not in x{1,2}: (?<=x) has a "=", too.
+size_t patterns_length(const char *text, const char *separators) {
+    size_t length = strcspn(text, separators);
+    while (text[length] && (!memchr(text, '=', length) || is_in_count(text, length)))
+        length += 1 + strcspn(text + length + 1, separators);
+    return length;
+}
+
 static enum status read_patterns(struct patterns *p, const char *text, struct err *e) {
     for (;;) {
-        size_t length = strcspn(text, ",");
-        while (text[length] && (!memchr(text, '=', length) || is_in_count(text, length)))
-            length += 1 + strcspn(text + length + 1, ",");
+        const size_t length = patterns_length(text, ",");
         if (add_pattern(p, text, length, e)) return e->status;
         if (!text[length]) return OK;
         text += length + 1;
@@ -273,6 +277,14 @@ static enum status match_all(struct constraints *c, const struct shape *shape, s
         if (device != DEVICE_ANY) c->place.units[u].device = device;
     }
     return check_matched(p, e);
+}
+
+enum status patterns_check(const char *patterns, struct err *e) {
+    struct patterns *p = mem_alloc(1, sizeof *p);
+    if (!p) return err_memory(e, sizeof *p, "the -ot patterns");
+    const enum status status = read_patterns(p, patterns, e);
+    patterns_close(p);
+    return status;
 }
 
 enum status constraints_add_patterns(struct constraints *c, const struct shape *shape,

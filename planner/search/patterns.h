@@ -8,6 +8,12 @@
 
 #include "planner/plan/request.h"
 
+// Bytes of the first "regex=DEVICE" of a text: up to its end, or to the first of the separators
+// that is behind a "=", such as that of (?<=x), and in no count of repetitions such as {1,2}.
+size_t patterns_length(const char *text, const char *separators);
+// ERR_USAGE if a pattern or a device of an "-ot" text, as below, is wrong for every model.
+enum status patterns_check(const char *patterns, struct err *e);
+
 // Turns an "-ot" text, "regex=DEVICE[,regex=DEVICE]", into place.units. Patterns are Perl's
 // and match anywhere in a tensor's name, where capitals count; the first that matches decides.
 // DEVICE is CPU or GPU, or one of device_names.def. A unit goes where its big matrices go: those of

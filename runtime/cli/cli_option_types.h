@@ -51,6 +51,7 @@ struct text_list {
 struct bench_options {
     struct text_list models, n_prompt, n_gen, prompt_gen, n_depth; // empty: the defaults
     struct text_list n_batch, n_ubatch, n_threads, gpu_layers, kv_type_k, kv_type_v, vram;
+    struct text_list tensor_overrides; // "PATTERN=DEVICE;...,...": a comma ends a value
     int32_t n_repeats, delay_s;
     const char *output, *output_err, *plot_path; // NULL: not given
     bool progress, no_warmup, strategies, list_devices;

@@ -160,12 +160,56 @@ static enum status read_layers(struct bench_values *out, const struct text_list 
     return OK;
 }
 
+static const char NO_OVERRIDES[] = "none";
+
+// Takes the next value of -ot off a text: patterns with a ";" between them, up to a comma. Its
+// texts go to *room, which moves behind them. Returns the rest, or NULL after the last value.
+static const char *next_overrides(struct bench_overrides *out, const char *text, char **room) {
+    char *patterns = memcpy(*room, text, strlen(text) + 1);
+    size_t length = 0;
+    while (text[length] && text[length] != ',') {
+        length += patterns_length(text + length, ",;");
+        if (text[length] == ';') patterns[length++] = ',';
+    }
+    const char *rest = text[length] ? text + length + 1 : NULL;
+    if (length && text[length - 1] == ';') length--; // behind the last pattern
+    patterns[length] = 0;
+    char *shown = patterns + length + 1;
+    memcpy(shown, text, length);
+    shown[length] = 0;
+    *room = shown + length + 1;
+    *out = (struct bench_overrides){length ? shown : NO_OVERRIDES, length ? patterns : NULL};
+    return rest;
+}
+
+static enum status read_overrides(struct bench_matrix *m, struct bench_values *out,
+                                  const struct text_list *list, struct err *e) {
+    size_t size_bytes = 1;
+    for (int32_t i = 0; i < list->n; i++) size_bytes += 2 * (strlen(list->texts[i]) + 1);
+    m->overrides = mem_alloc(BENCH_VALUES, sizeof *m->overrides);
+    m->texts = mem_alloc(size_bytes, 1);
+    if (!m->overrides || !m->texts)
+        return err_memory(e, BENCH_VALUES * sizeof *m->overrides + size_bytes, "the -ot patterns");
+    m->overrides[0].text = NO_OVERRIDES; // where nothing is given
+    char *room = m->texts;
+    for (int32_t i = 0; i < list->n; i++)
+        for (const char *text = list->texts[i]; text;) {
+            const int32_t n = out->n;
+            if (add_value(out, "-ot", n, e)) return e->status;
+            text = next_overrides(&m->overrides[n], text, &room);
+            const char *patterns = m->overrides[n].patterns;
+            if (patterns && patterns_check(patterns, e)) return e->status;
+        }
+    return OK;
+}
+
 // ---- Configurations -----------------------------------------------------------------------------
 
 enum axis {
     AXIS_MODEL,
     AXIS_VRAM,
     AXIS_LAYERS,
+    AXIS_OVERRIDES,
     AXIS_BATCH,
     AXIS_UBATCH,
     AXIS_KV_K,
@@ -174,8 +218,8 @@ enum axis {
     AXES
 };
 
-static enum status read_axes(struct bench_values axes[AXES], const struct bench_options *o,
-                             struct err *e) {
+static enum status read_axes(struct bench_matrix *m, struct bench_values axes[AXES],
+                             const struct bench_options *o, struct err *e) {
     static const int64_t defaults[AXES] = {[AXIS_LAYERS] = GPU_LAYERS_AUTO,
                                            [AXIS_BATCH] = 2048,
                                            [AXIS_KV_K] = DTYPE_F16,
@@ -183,6 +227,7 @@ static enum status read_axes(struct bench_values axes[AXES], const struct bench_
     for (int32_t i = 0; i < o->models.n; i++) axes[AXIS_MODEL].values[axes[AXIS_MODEL].n++] = i;
     if (read_words(&axes[AXIS_VRAM], "--vram", &o->vram, read_size, e) ||
         read_layers(&axes[AXIS_LAYERS], &o->gpu_layers, e) ||
+        read_overrides(m, &axes[AXIS_OVERRIDES], &o->tensor_overrides, e) ||
         read_numbers(&axes[AXIS_BATCH], "-b", &o->n_batch, 1, INT32_MAX, e) ||
         read_numbers(&axes[AXIS_UBATCH], "-ub", &o->n_ubatch, 0, INT32_MAX, e) ||
         read_words(&axes[AXIS_KV_K], "-ctk", &o->kv_type_k, read_kv_type, e) ||
@@ -195,8 +240,9 @@ static enum status read_axes(struct bench_values axes[AXES], const struct bench_
 }
 
 // Fills combination number i: its indices are the digits of i in the base of the axes' lengths.
-static enum status fill_config(struct bench_config *c, const struct bench_values axes[AXES],
-                               int64_t i, const struct bench_options *o, struct err *e) {
+static enum status fill_config(struct bench_matrix *m, const struct bench_values axes[AXES],
+                               int32_t i, const struct bench_options *o, struct err *e) {
+    struct bench_config *c = &m->configs[i];
     int64_t value[AXES];
     for (int a = AXES - 1; a >= 0; a--) {
         value[a] = axes[a].values[i % axes[a].n];
@@ -211,6 +257,7 @@ static enum status fill_config(struct bench_config *c, const struct bench_values
         .n_threads = value[AXIS_THREADS] < 0 ? 0 : (int32_t)value[AXIS_THREADS],
         .kv_type_k = (enum dtype)value[AXIS_KV_K],
         .kv_type_v = (enum dtype)value[AXIS_KV_V],
+        .overrides = m->overrides[value[AXIS_OVERRIDES]],
     };
     if ((c->kv_type_k == KV_TYPE_AUTO) != (c->kv_type_v == KV_TYPE_AUTO))
         return err_set(e, ERR_USAGE, "auto is for the whole cache: -ctk auto -ctv auto");
@@ -225,7 +272,7 @@ static enum status too_many(struct err *e, const char *what, int64_t count) {
 
 static enum status make_configs(struct bench_matrix *m, struct bench_values axes[AXES],
                                 const struct bench_options *o, struct err *e) {
-    if (read_axes(axes, o, e)) return e->status;
+    if (read_axes(m, axes, o, e)) return e->status;
     int64_t count = 1;
     for (int a = 0; a < AXES; a++)
         if ((count *= axes[a].n) > BENCH_CONFIGS) return too_many(e, "combinations", count);
@@ -233,7 +280,7 @@ static enum status make_configs(struct bench_matrix *m, struct bench_values axes
     if (!m->configs) return err_memory(e, (size_t)count * sizeof *m->configs, "the combinations");
     m->n_configs = (int32_t)count;
     for (int32_t i = 0; i < m->n_configs; i++)
-        if (fill_config(&m->configs[i], axes, i, o, e)) return e->status;
+        if (fill_config(m, axes, i, o, e)) return e->status;
     return OK;
 }
 
@@ -317,6 +364,8 @@ enum status bench_matrix_open(struct bench_matrix *m, const struct bench_options
 void bench_matrix_close(struct bench_matrix *m) {
     mem_free(m->configs);
     mem_free(m->tests);
+    mem_free(m->overrides);
+    mem_free(m->texts);
     *m = (struct bench_matrix){0};
 }
 

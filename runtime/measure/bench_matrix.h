@@ -1,8 +1,8 @@
 /* bench_matrix.h: the configurations and tests of `tandem bench`: every combination of the lists
  * and ranges on the command line.
  *
- * A struct bench_matrix owns its two tables and borrows the models' names from the options. Must
- * not open files or devices. Any thread. Tested by tests/runtime/test_bench.c.
+ * A struct bench_matrix owns its tables and borrows the models' names from the options. Must not
+ * open files or devices. Any thread. Tested by tests/runtime/test_bench.c.
  */
 #ifndef TANDEM_RUNTIME_MEASURE_BENCH_MATRIX_H
 #define TANDEM_RUNTIME_MEASURE_BENCH_MATRIX_H
@@ -34,6 +34,12 @@ struct bench_test {
 // "pp512", "tg128", "pp512+tg128", "pp512 @ d1024". Returns out.
 char *bench_test_name(const struct bench_test *test, char *out, size_t size_bytes);
 
+// One value of -ot.
+struct bench_overrides {
+    const char *text;     // for people: "PATTERN=DEVICE;...", or "none"
+    const char *patterns; // for an engine: "PATTERN=DEVICE,..."; NULL: none
+};
+
 // The options of one engine that vary.
 struct bench_config {
     const char *model;   // borrowed
@@ -42,14 +48,17 @@ struct bench_config {
     int32_t n_ubatch;  // 0: the planner's choice
     int32_t n_threads; // 0: automatic
     enum dtype kv_type_k, kv_type_v;
-    enum strategy strategy; // no list of the command line: set by the caller
+    struct bench_overrides overrides; // borrowed from the matrix
+    enum strategy strategy;           // no list of the command line: set by the caller
 };
 
 struct bench_matrix {
-    struct bench_config *configs; // the last list varies fastest: models, vram, layers, batch,
-    int32_t n_configs;            // ubatch, types of K and V, threads
+    struct bench_config *configs; // the last list varies fastest: models, vram, layers, overrides,
+    int32_t n_configs;            // batch, ubatch, types of K and V, threads
     struct bench_test *tests;     // of each config: by depth, prompts then generations then both
     int32_t n_tests;
+    struct bench_overrides *overrides; // [BENCH_VALUES]
+    char *texts;                       // of these
 };
 
 // Defaults: prompts of 512, 128 tokens to generate, depth 0, batches of 2048. ERR_USAGE,

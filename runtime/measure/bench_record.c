@@ -119,13 +119,12 @@ void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const st
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) bench_row_add(row, fields[i]);
 }
 
-void bench_row_add_kept(struct bench_row *row, const struct cli *cli) {
-    const struct cli_options *o = &cli->options;
+void bench_row_add_kept(struct bench_row *row, const struct cli_options *o,
+                        const struct bench_config *config) {
     const int32_t n_layers = o->cpu_experts ? row->model.n_layers : o->n_cpu_experts;
-    const char *overrides = cli->tensor_overrides ? cli->tensor_overrides : "none";
     bench_row_add(row, bench_count("n_cpu_moe", n_layers));
     bench_row_add(row, bench_flag("no_kv_offload", o->cpu_cache));
-    bench_row_add(row, bench_text("tensor_buft_overrides", overrides));
+    bench_row_add(row, bench_text("tensor_buft_overrides", config->overrides.text));
 }
 
 uint64_t bench_peak_vram(const struct engine *engine) {

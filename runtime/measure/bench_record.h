@@ -40,7 +40,8 @@ void bench_row_begin(struct bench_row *row, const struct machine *machine,
 void bench_row_add_plan(struct bench_row *row, const struct plan *plan, const struct shape *shape,
                         const struct bench_config *config);
 // Adds the options that keep parts of the model on the CPU.
-void bench_row_add_kept(struct bench_row *row, const struct cli *cli);
+void bench_row_add_kept(struct bench_row *row, const struct cli_options *o,
+                        const struct bench_config *config);
 // Adds the bytes that the engine has taken; zeros without an engine (NULL).
 void bench_row_add_memory(struct bench_row *row, const struct engine *engine);
 // The most that the accelerator had allocated; 0 without one. What is pinned likewise.

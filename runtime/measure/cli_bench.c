@@ -81,7 +81,7 @@ static void fill_row(struct measuring *m) {
     const struct plan *plan = engine_plan(m->engine.engine);
     bench_row_begin(row, &plan->machine, &m->model, m->config->model, m->cli->options.device);
     bench_row_add_plan(row, plan, engine_shape(m->engine.engine), m->config);
-    bench_row_add_kept(row, m->cli);
+    bench_row_add_kept(row, &m->cli->options, m->config);
     bench_row_add(row, bench_count("n_prompt", r->test.n_prompt));
     bench_row_add(row, bench_count("n_gen", r->test.n_gen));
     bench_row_add(row, bench_count("n_depth", r->test.n_depth));
@@ -133,7 +133,7 @@ CELL(n_cpu_moe_cell) {
         snprintf(out, BENCH_CELL_BYTES, "%d", m->cli->options.n_cpu_experts);
 }
 CELL(cpu_cache_cell) { snprintf(out, BENCH_CELL_BYTES, "%d", m->cli->options.cpu_cache); }
-CELL(overrides_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->cli->tensor_overrides); }
+CELL(overrides_cell) { snprintf(out, BENCH_CELL_BYTES, "%s", m->config->overrides.text); }
 CELL(test_cell) { bench_test_name(&m->result.test, out, BENCH_CELL_BYTES); }
 CELL(speed_cell) {
     snprintf(out, BENCH_CELL_BYTES, "%.2f ± %.2f", m->result.speed.mean, m->result.speed.stddev);
@@ -160,7 +160,6 @@ static bool keeps_experts(const struct cli_options *o) {
     return o->cpu_experts || o->n_cpu_experts;
 }
 static bool keeps_cache(const struct cli_options *o) { return o->cpu_cache; }
-static bool keeps_tensors(const struct cli_options *o) { return o->tensor_overrides.n > 0; }
 
 // A column is always shown, or only if its option is given or an accelerator is used.
 static const struct column {
@@ -184,7 +183,7 @@ static const struct column {
     {{"type_v", 6, false}, kv_v_cell, LIST(kv_type_v), false, false, NULL},
     {{"n_cpu_moe", 9, false}, n_cpu_moe_cell, 0, false, false, keeps_experts},
     {{"nkvo", 4, false}, cpu_cache_cell, 0, false, false, keeps_cache},
-    {{"ot", 20, true}, overrides_cell, 0, false, false, keeps_tensors},
+    {{"ot", 20, true}, overrides_cell, LIST(tensor_overrides), false, false, NULL},
     {{"test", 15, false}, test_cell, 0, true, false, NULL},
     {{"t/s", 20, false}, speed_cell, 0, true, false, NULL},
     {{"median", 8, false}, median_cell, 0, true, false, NULL},

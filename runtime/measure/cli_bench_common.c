@@ -76,6 +76,7 @@ enum status cli_bench_options(struct cli *cli, const struct bench_matrix *matrix
     cli_engine_options(cli, out);
     out->model_path = config->model;
     out->cpu.n_threads = config->n_threads;
+    out->tensor_overrides = config->overrides.patterns;
     out->constraints.gpu_layers = config->gpu_layers;
     out->constraints.vram_bytes = config->vram_bytes;
     out->constraints.strategy = config->strategy;

@@ -54,7 +54,8 @@ static enum status check_options(const struct cli_options *o, struct err *e) {
 static bool are_alike(const struct bench_config *a, const struct bench_config *b) {
     return a->gpu_layers == b->gpu_layers && a->n_batch == b->n_batch &&
            a->n_ubatch == b->n_ubatch && a->n_threads == b->n_threads &&
-           a->kv_type_k == b->kv_type_k && a->kv_type_v == b->kv_type_v;
+           a->kv_type_k == b->kv_type_k && a->kv_type_v == b->kv_type_v &&
+           a->overrides.text == b->overrides.text;
 }
 
 static enum status check_matrix(struct bench_matrix *m, const struct bench_options *o,
@@ -139,7 +140,7 @@ static void fill_row(struct comparing *x) {
     bench_row_begin(row, &x->machine, &x->model, c->config.model, x->cli->options.device);
     bench_row_add_plan(row, engine ? engine_plan(engine) : NULL,
                        engine ? engine_shape(engine) : NULL, &c->config);
-    bench_row_add_kept(row, x->cli);
+    bench_row_add_kept(row, &x->cli->options, &c->config);
     bench_row_add(row, bench_count("n_prompt", x->setup.n_prompt));
     bench_row_add(row, bench_count("n_gen", x->setup.n_gen));
     bench_row_add(row, bench_text("refused", c->why));

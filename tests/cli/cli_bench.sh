@@ -120,8 +120,25 @@ result nothing_is_kept_on_the_cpu
 kept '0 1 ffn_=CPU' -m $tiny/plain.gguf -nkvo 1 -ot ffn_=CPU &&
     grep -q '| nkvo | ot *| ' "$err" && grep -q '|    1 | ffn_=CPU  *| ' "$err"
 result cache_and_tensors_are_kept_on_the_cpu
-kept '0 0 ffn_=CPU,attn_=CPU' -m $tiny/plain.gguf -ot ffn_=CPU -ot attn_=CPU
-result tensors_of_two_options_are_kept_on_the_cpu
+kept '0 0 ffn_=CPU;attn_=CPU' -m $tiny/plain.gguf -ot 'ffn_=CPU;attn_=CPU'
+result tensors_of_two_patterns_are_kept_on_the_cpu
+# A comma and another -ot begin another placement, as values of other lists do; an empty one has no
+# patterns.
+sim -m $tiny/plain.gguf -ot ',ffn_=GPU' -ot 'blk.0=GPU;blk.1=CPU,blk.{2,3}attn=GPU;.*=CPU' \
+    -p 4 -n 0 -r 1 -b 2,4 --device sim:vram=64M -o json -oe md
+[ $code -eq 0 ] && python3 - "$out" "$err" <<'X'
+import json, sys
+
+rows = json.load(open(sys.argv[1]))
+table = [[cell.strip() for cell in line.split("|")] for line in open(sys.argv[2]) if line[0] == "|"]
+ot = table[0].index("ot")
+want = ["none", "ffn_=GPU", "blk.0=GPU;blk.1=CPU", "blk.{2,3}attn=GPU;.*=CPU"]
+want = [value for value in want for batch in (2, 4)]
+got = [row["tensor_buft_overrides"] for row in rows]
+sys.exit(not (got == want == [line[ot] for line in table[2:]] and
+              len({row["peak_vram_bytes"] for row in rows[::2]}) == 4))
+X
+result tensors_of_each_placement
 kept '1 0 none' -m $tiny/qwen3moe.gguf -ncmoe 1 && grep -q '| n_cpu_moe | ' "$err" &&
     kept '2 0 none' -m $tiny/qwen3moe.gguf --cpu-moe && grep -q '|       all | ' "$err"
 result experts_are_kept_on_the_cpu
@@ -154,6 +171,8 @@ wrong endless_range 'never ends' -b '1-8*1'
 wrong pair 'such as 512,128' -pg 512
 wrong layers 'a number of layers' -ngl 1,most
 wrong size 'such as 6G' --vram 1G,big
+wrong device 'expected CPU or GPU, got toaster' -ot 'ffn_=CPU,attn_=toaster'
+wrong pattern 'PATTERN=DEVICE' -ot 'ffn_=CPU,attn_=CPU;output'
 wrong type 'f16, f32, q8_0, q4_0' -ctk f16,f17
 wrong threads 'from -1 to 1024' -t 2000
 wrong format "got 'xml'" -o xml
@@ -178,6 +197,7 @@ result keeps_what_was_measured
 
 # ---- Strategies ----------------------------------------------------------------------------------
 wrong strategies_with_lists 'only -m and --vram are lists' --strategies -ub 1,2
+wrong strategies_with_placements 'only -m and --vram are lists' --strategies -ot ffn_=CPU,attn_=CPU
 wrong strategies_with_prompts 'one -p and one -n' --strategies -p 1,2
 wrong strategies_with_depth 'no -d' --strategies -d 1
 wrong strategies_and_strategy 'exclude each other' --strategies --strategy layers

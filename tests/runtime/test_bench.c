@@ -162,6 +162,43 @@ static void every_combination_is_there_once(void **state) {
     bench_matrix_close(&m);
 }
 
+// A comma and another -ot begin another placement, as in llama-bench, but one in a pattern does
+// not.
+static void overrides_are_placements(void **state) {
+    (void)state;
+    static const struct bench_overrides want[] = {
+        {"a=CPU;b=GPU", "a=CPU,b=GPU"},
+        {"c{1,2}=CPU;x,y=GPU", "c{1,2}=CPU,x,y=GPU"},
+        {"none", NULL},
+        {"(?<=d)e{3,}=CPU", "(?<=d)e{3,}=CPU"},
+        {"none", NULL},
+        {"a=CPU", "a=CPU"},
+        {"f=CPU", "f=CPU"},
+        {"none", NULL},
+    };
+    enum { N = sizeof want / sizeof *want };
+    struct bench_options o = options_with_model();
+    struct bench_matrix m;
+    struct err e = {0};
+    assert_int_equal(bench_matrix_open(&m, &o, &e), OK);
+    assert_string_equal(m.configs[0].overrides.text, "none");
+    assert_null(m.configs[0].overrides.patterns);
+    bench_matrix_close(&m);
+    o.tensor_overrides = list_of("a=CPU;b=GPU,c{1,2}=CPU;x,y=GPU,,(?<=d)e{3,}=CPU;,", "a=CPU");
+    o.tensor_overrides.texts[o.tensor_overrides.n++] = "f=CPU;,;";
+    o.gpu_layers = list_of("0,1", NULL);
+    o.n_batch = list_of("1-3", NULL);
+    assert_int_equal(bench_matrix_open(&m, &o, &e), OK);
+    assert_int_equal(m.n_configs, 2 * N * 3);
+    for (int32_t i = 0; i < m.n_configs; i++) { // batches vary faster, layers more slowly
+        const struct bench_overrides *got = &m.configs[i].overrides, *due = &want[i / 3 % N];
+        assert_string_equal(got->text, due->text);
+        assert_int_equal(!got->patterns, !due->patterns);
+        if (due->patterns) assert_string_equal(got->patterns, due->patterns);
+    }
+    bench_matrix_close(&m);
+}
+
 static void tests_come_by_depth_and_kind(void **state) {
     (void)state;
     static const char *const want[] = {"pp8",       "pp16",       "tg4",       "pp32+tg2",
@@ -212,6 +249,12 @@ static void bad_combinations_are_refused(void **state) {
     o.vram = list_of("1G,", NULL);
     assert_int_equal(bench_matrix_open(&m, &o, &e), ERR_USAGE);
     assert_says(&e, "--vram");
+    o = options_with_model();
+    o.tensor_overrides = list_of("a=CPU", "b=CPU,c(=CPU");
+    assert_int_equal(bench_matrix_open(&m, &o, &e), ERR_USAGE);
+    assert_says(&e, "-ot pattern 'c('");
+    assert_null(m.texts);
+    assert_null(m.overrides);
     assert_null(m.configs);
     assert_null(m.tests);
 }
@@ -785,6 +828,7 @@ int main(void) {
         cmocka_unit_test(bad_lists_are_refused),
         cmocka_unit_test(defaults_are_those_of_llama_bench),
         cmocka_unit_test(every_combination_is_there_once),
+        cmocka_unit_test(overrides_are_placements),
         cmocka_unit_test(tests_come_by_depth_and_kind),
         cmocka_unit_test(bad_combinations_are_refused),
         cmocka_unit_test(statistics_of_few_values),

@@ -782,6 +782,8 @@ static void switches_of_llama_bench_have_values(void **state) {
     assert_true(o.cpu_cache);
     assert_int_equal(PARSE_WITH("LLAMA_ARG_KV_OFFLOAD=0", "bench", "-m", "f", "-nkvo", "0"), OK);
     assert_false(o.cpu_cache);
+    assert_int_equal(PARSE_WITH("LLAMA_ARG_OVERRIDE_TENSOR=x=CPU", "bench", "-m", "f"), OK);
+    assert_true(o.bench.tensor_overrides.n == 0 && o.tensor_overrides.n == 0);
     assert_int_equal(PARSE("bench", "-m", "f", "-nkvo", "0,1"), ERR_USAGE);
     assert_says(&e, "option -nkvo: expected 0 or 1, got '0,1'");
     assert_says(&e, "one after the other");
