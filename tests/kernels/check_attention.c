@@ -175,6 +175,24 @@ static void mark_attention(uint8_t *roles, const void *shape) {
             ROLE_F32);
 }
 
+// Stores a row of both caches.
+static void store_row(struct op_check *c, const struct attention_shape *s, int32_t row,
+                      const float *k, const float *v) {
+    const struct attention_args *a = &s->args;
+    const struct kv_store_args store = {.k_cache = op_scene_at(c, s->k_cache),
+                                        .v_cache = op_scene_at(c, s->v_cache),
+                                        .k = k,
+                                        .v = v,
+                                        .cache_rows = &row,
+                                        .n_tokens = 1,
+                                        .n_cols = a->n_kv_heads * a->head_dim,
+                                        .k_type = a->k_type,
+                                        .v_type = a->v_type,
+                                        .order = a->order,
+                                        .head_dim = a->head_dim};
+    c->definition.kv_store(&(struct lane){.count = 1}, &store);
+}
+
 // Fills a row of both caches, whose rows were all NaN, unless that was done before. One value is no
 // number if spoilt.
 static void fill_row(struct op_check *c, const struct attention_shape *s, int32_t row, float *k,
@@ -189,18 +207,7 @@ static void fill_row(struct op_check *c, const struct attention_shape *s, int32_
     op_fill_normal(c, k, n_cols, 1);
     op_fill_normal(c, v, n_cols, 1);
     if (spoilt) v[op_random(c, (uint32_t)n_cols)] = NAN;
-    const struct kv_store_args store = {.k_cache = op_scene_at(c, s->k_cache),
-                                        .v_cache = op_scene_at(c, s->v_cache),
-                                        .k = k,
-                                        .v = v,
-                                        .cache_rows = &row,
-                                        .n_tokens = 1,
-                                        .n_cols = n_cols,
-                                        .k_type = a->k_type,
-                                        .v_type = a->v_type,
-                                        .order = a->order,
-                                        .head_dim = a->head_dim};
-    c->definition.kv_store(&(struct lane){.count = 1}, &store);
+    store_row(c, s, row, k, v);
 }
 
 // Adds caches in which only the rows that some token sees hold numbers; all others stay NaN.
@@ -340,6 +347,70 @@ static void check_far_tokens(struct op_check *c, enum dtype type) {
     }
 }
 
+enum { FEW_KV_HEADS = 2, FEW_DIMS = 64, FEW_COLS = FEW_KV_HEADS * FEW_DIMS };
+
+// Lays out the last tokens of one sequence, of which the caches have n_rows rows and no more.
+static struct attention_shape lay_sequence(struct op_check *c, struct attention_args args,
+                                           int32_t n_rows) {
+    args.n_heads = 4 * FEW_KV_HEADS;
+    args.n_kv_heads = FEW_KV_HEADS;
+    args.head_dim = FEW_DIMS;
+    args.max_pages = (n_rows + KV_PAGE - 1) / KV_PAGE;
+    args.scale = 0.125F;
+    struct attention_shape s = {.args = args};
+    const int64_t n_out = (int64_t)args.n_tokens * args.n_heads * args.head_dim;
+    op_scene_clear(c);
+    s.q = op_scene_normal(c, n_out, 1.5F);
+    s.pages = op_scene_add(c, (uint64_t)args.max_pages * 4);
+    s.positions = op_scene_add(c, (uint64_t)args.n_tokens * 4);
+    s.sequences = op_scene_add(c, (uint64_t)args.n_tokens * 4);
+    s.k_cache = op_scene_add(c, dtype_bytes(args.k_type, (uint64_t)n_rows * FEW_COLS));
+    s.v_cache = op_scene_add(c, dtype_bytes(args.v_type, (uint64_t)n_rows * FEW_COLS));
+    s.sinks = op_scene_normal(c, args.n_heads, 3);
+    s.out = op_scene_add(c, (uint64_t)n_out * 4);
+    int32_t *pages = op_scene_at(c, s.pages), *positions = op_scene_at(c, s.positions);
+    memset(op_scene_at(c, s.sequences), 0, (size_t)args.n_tokens * 4);
+    for (int32_t i = 0; i < args.max_pages; i++) pages[i] = i;
+    for (int32_t t = 0; t < args.n_tokens; t++) positions[t] = n_rows > t ? n_rows - 1 - t : 0;
+    return s;
+}
+
+// Fills a row of both caches; element 0 of each key is first, unless that is NaN.
+static void fill_key(struct op_check *c, const struct attention_shape *s, int32_t row,
+                     float first) {
+    float k[FEW_COLS], v[FEW_COLS];
+    op_fill_normal(c, k, FEW_COLS, 1);
+    op_fill_normal(c, v, FEW_COLS, 1);
+    for (int32_t i = 0; i < FEW_COLS && !isnan(first); i += FEW_DIMS) k[i] = first;
+    store_row(c, s, row, k, v);
+}
+
+static double attention_limit(enum dtype k_type, enum dtype v_type) {
+    return k_type == DTYPE_F32 && v_type == DTYPE_F32 ? 1e-6 : 5e-4;
+}
+
+// Caches by row that end behind the last key that is seen: to read the next row touches a closed
+// page in half of the cases, as chance decides where an operand lies. 15 keys are all but one of a
+// group of any level.
+static void check_last_keys(struct op_check *c, enum dtype k_type, enum dtype v_type) {
+    static const int32_t N_SEEN[] = {1, 15, 37, KV_PAGE + 15};
+    struct op_case k = {.op = OP_attention,
+                        .limit = attention_limit(k_type, v_type),
+                        .place = place_attention,
+                        .mark = mark_attention};
+    for (int i = 0; i < 4 * 8; i++) {
+        const int32_t n_seen = N_SEEN[i % 4];
+        const struct attention_args args = {.n_tokens = i / 4 % 2 ? 1 : op_batch(c, 2),
+                                            .k_type = k_type,
+                                            .v_type = v_type,
+                                            .order = KV_BY_ROW};
+        op_describe(c, "%d tokens that see all of %d keys", args.n_tokens, n_seen);
+        const struct attention_shape s = lay_sequence(c, args, n_seen);
+        for (int32_t row = 0; row < n_seen; row++) fill_key(c, &s, row, NAN);
+        op_run_whole(c, &k, &s);
+    }
+}
+
 // The order of a cache changes no bits.
 static void check_orders(struct op_check *c, enum dtype k_type, enum dtype v_type) {
     const enum kv_order best = c->rigs[0].device->info.kv_order;
@@ -363,6 +434,7 @@ void check_attention(struct op_check *c) {
         if (i > 0) op_line_end(c);
         op_line_start(c, OP_attention, label);
         check_orders(c, kv_dtype((enum kv_type)k), kv_dtype((enum kv_type)v));
+        check_last_keys(c, kv_dtype((enum kv_type)k), kv_dtype((enum kv_type)v));
         if (k == v && c->rigs[0].device->info.is_host)
             check_far_tokens(c, kv_dtype((enum kv_type)k));
         op_compare_levels(c, i);
