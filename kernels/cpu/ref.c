@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -316,7 +317,7 @@ static void attend_head(const struct attention_args *a, int64_t t, int64_t h) {
     const int32_t *pages = a->pages + (int64_t)a->sequences[t] * a->max_pages;
     int64_t kv_head = h / (a->n_heads / a->n_kv_heads), last = a->positions[t];
     int64_t key = a->window > 0 && last >= a->window ? last - a->window + 1 : 0;
-    struct softmax s = {.max = -INFINITY};
+    struct softmax s = {.max = -DBL_MAX}; // a key whose score is minus infinity has no weight
     if (a->sinks) s.max = a->sinks[h], s.sum = 1;
     while (key <= last) {
         int64_t in_page = key % KV_PAGE;

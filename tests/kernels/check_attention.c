@@ -411,15 +411,58 @@ static void check_last_keys(struct op_check *c, enum dtype k_type, enum dtype v_
     }
 }
 
+// Scores that rise or fall by hundreds from page to page, so that weights by any but the largest
+// one overflow or are all zero, and pages of keys, and all of a segment of four, whose scores are
+// minus infinity: they have no weight, wherever they stand. Kernels of GPUs are not held to the
+// latter.
+static void check_steep_pages(struct op_check *c, enum dtype k_type, enum dtype v_type,
+                              enum kv_order order) {
+    enum { PAGES = 5, N_ROWS = 300, STEEP = 2, CASES = 5 };
+    static const float SCORES[CASES][PAGES] = {
+        {-300, 0, 300, 600, 900},
+        {900, 600, 300, 0, -300},
+        {-INFINITY, -INFINITY, 0, 300, -INFINITY},
+        {0, -INFINITY, 100, 0, -INFINITY},
+        {-INFINITY, -INFINITY, -INFINITY, -INFINITY, 0},
+    };
+    struct op_case k = {.op = OP_attention,
+                        .limit = attention_limit(k_type, v_type),
+                        .place = place_attention,
+                        .mark = mark_attention};
+    const bool infinite = c->rigs[0].device->info.is_host && !has_blocks(k_type, k_type);
+    for (int i = 0; i < 4 * (infinite ? CASES : STEEP); i++) {
+        const struct attention_args args = {.n_tokens = i % 2 ? 1 : op_batch(c, 2),
+                                            .k_type = k_type,
+                                            .v_type = v_type,
+                                            .order = order};
+        op_describe(c, "%d tokens, steep pages %d, sinks %d, %s", args.n_tokens, i / 4, i / 2 % 2,
+                    ORDER_NAMES[order]);
+        struct attention_shape s = lay_sequence(c, args, PAGES * KV_PAGE);
+        int32_t *positions = op_scene_at(c, s.positions);
+        float *q = op_scene_at(c, s.q);
+        for (int32_t t = 0; t < args.n_tokens; t++) positions[t] = N_ROWS - 1 - t;
+        for (int32_t h = 0; h < args.n_tokens * s.args.n_heads; h++, q += FEW_DIMS) {
+            memset(q, 0, FEW_DIMS / 2 * sizeof *q); // one block, in which a key has large numbers
+            q[0] = 1 / s.args.scale;
+        }
+        for (int32_t row = 0; row < N_ROWS; row++)
+            fill_key(c, &s, row, SCORES[i / 4][row / KV_PAGE]);
+        s.has_sinks = i / 2 % 2;
+        op_run_whole(c, &k, &s);
+    }
+}
+
 // The order of a cache changes no bits.
 static void check_orders(struct op_check *c, enum dtype k_type, enum dtype v_type) {
     const enum kv_order best = c->rigs[0].device->info.kv_order;
     check_attention_types(c, k_type, v_type, KV_BY_ROW);
+    check_steep_pages(c, k_type, v_type, KV_BY_ROW);
     if (best == KV_BY_ROW) return;
     const uint64_t bits = c->bits;
     c->bits = 0;
     c->random = c->seed; // the same cases
     check_attention_types(c, k_type, v_type, best);
+    check_steep_pages(c, k_type, v_type, best);
     if (c->bits != bits) op_fail(c, "other bits than by row");
 }
 

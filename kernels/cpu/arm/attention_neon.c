@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/inline.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -200,7 +201,7 @@ static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static void begin_query(const struct attention_args *a, int64_t token, int64_t head,
                         struct query *query) {
     const float *q = a->q + (token * a->n_heads + head) * a->head_dim;
-    query->max = a->sinks ? a->sinks[head] : -INFINITY;
+    query->max = a->sinks ? a->sinks[head] : -FLT_MAX; // beside it minus infinity has no weight
     query->sum = a->sinks ? 1 : 0;
     memset(query->q, 0, sizeof query->q);
     memset(query->sum_v, 0, sizeof query->sum_v);

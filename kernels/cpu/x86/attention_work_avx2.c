@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/inline.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -261,7 +262,8 @@ static void run_segment(const struct work *w, const struct query_block *b, struc
     const int32_t n = n_queries(b), dim = query_dim(w->a);
     const int32_t n_slots = b->n_groups * group_slots(b);
     for (int32_t slot = 0; slot < n_slots; slot++) {
-        room->queries[slot].max = -INFINITY;
+        // Beside it scores of minus infinity have no weight, also where there are no others.
+        room->queries[slot].max = -FLT_MAX;
         memset(room->queries[slot].lanes, 0, sizeof room->queries[slot].lanes);
     }
     memset(room->sum_v, 0, (size_t)(n_slots * dim) * sizeof *room->sum_v);

@@ -23,7 +23,8 @@ enum {
 struct query {
     float lanes[SUM_LANES]; // sums of its weights 2^(score - max) so far, a key goes to lane
                             // number key % SUM_LANES
-    float max, sum;         // maximum of the segment's scores so far; sum of lanes at its end
+    float max, sum;         // maximum of the segment's scores so far, at least -FLT_MAX; sum of
+                            // lanes at its end
     int32_t first, last;    // keys
 };
 
