@@ -145,10 +145,12 @@ struct answer { // on its way to the caller
     bool refused; // on_text returned false
 };
 
+// The generator hands over what it held of an answer that is at its end anyway, also after a call
+// that returned false.
 static bool write_text(void *context, const char *text, size_t length) {
     struct answer *a = context;
     const struct tandem_generate_options *o = &a->options;
-    if (atomic_load(&a->session->engine->request.cancelled)) return false;
+    if (a->refused || atomic_load(&a->session->engine->request.cancelled)) return false;
     if (length > 0 && o->on_text) a->refused = !o->on_text(o->context, text, length);
     tandem_reply_write(&a->reply, text, length);
     a->refused |= a->reply.refused;

@@ -343,6 +343,31 @@ static void test_results(void **state) {
     tandem_session_free(s);
 }
 
+// The answer is at its limit with a part of a stop text held: what was held does not come after the
+// call that returned false.
+static void test_callback_at_limit(void **state) {
+    struct api_fixture *f = *state;
+    struct tandem_session *s = api_session(f);
+    struct api_taken t = {.stop_at = 1};
+    struct tandem_generate_options o = api_options(f, &t, 3);
+    const struct tandem_logit_bias only = {.token = 'a', .bias = 1000};
+    const char *const stop = "aab"; // of "aaa" the first character is handed over, the others held
+    struct tandem_sampling sampling = f->greedy;
+    struct tandem_result result;
+    struct tandem_error e;
+    sampling.logit_bias = &only;
+    sampling.n_logit_bias = 1;
+    o.sampling = &sampling;
+    o.stop = &stop;
+    o.n_stop = 1;
+    api_ok(tandem_generate_tokens(s, f->prompt, 20, &o, &result, &e), &e);
+    assert_int_equal(t.n_calls, 1);
+    assert_true(t.length == 1 && t.text[0] == 'a');
+    assert_int_equal(result.stop, TANDEM_STOP_CALLBACK);
+    assert_int_equal(result.n_tokens, 3);
+    tandem_session_free(s);
+}
+
 struct errand { // of another thread
     struct api_fixture *fixture;
     struct api_taken taken;
@@ -556,6 +581,7 @@ int main(void) {
         cmocka_unit_test(test_begin_and_end),
         cmocka_unit_test(test_stop_texts),
         cmocka_unit_test(test_results),
+        cmocka_unit_test(test_callback_at_limit),
         cmocka_unit_test(test_other_thread),
         cmocka_unit_test(test_two_engines),
         cmocka_unit_test(test_seeds),
