@@ -150,11 +150,11 @@ struct answer { // on its way to the caller
 static bool write_text(void *context, const char *text, size_t length) {
     struct answer *a = context;
     const struct tandem_generate_options *o = &a->options;
-    if (a->refused || atomic_load(&a->session->engine->request.cancelled)) return false;
+    if (a->refused) return false;
     if (length > 0 && o->on_text) a->refused = !o->on_text(o->context, text, length);
     tandem_reply_write(&a->reply, text, length);
     a->refused |= a->reply.refused;
-    return !a->refused;
+    return !a->refused && !atomic_load(&a->session->engine->request.cancelled);
 }
 
 // ---- The loop -----------------------------------------------------------------------------------
