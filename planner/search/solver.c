@@ -177,14 +177,13 @@ static char *raised_ram(char out[RAISED_CHARS], const struct plan *plan) {
 }
 
 // Writes the fix for a full accelerator: the most layers that fit beside what else was asked for;
-// constraints is NULL if the placement was given. Fewer layers there are more on the CPU, which may
-// be too small for them.
+// constraints is NULL if the placement was given, by a plan file. Fewer layers there are more on
+// the CPU, which may be too small for them, and then hardly holds what -ngl auto leaves to it.
 static enum status fix_accelerator(struct plan *plan, const struct shape *shape,
                                    const struct constraints *constraints, struct err *e) {
-    static const char more[] =
-        "; or use a shorter context (-c), a smaller micro-batch (-ub), or -ngl auto";
+    if (!constraints) return err_fix(e, "make a plan for less: tandem plan ... --save FILE");
     const int8_t accelerator = machine_accelerator(&plan->machine);
-    struct constraints c = constraints ? *constraints : (struct constraints){0};
+    struct constraints c = *constraints;
     uint8_t allowed[MAX_UNITS];
     struct err ignored;
     char raised[RAISED_CHARS];
@@ -197,9 +196,15 @@ static enum status fix_accelerator(struct plan *plan, const struct shape *shape,
                           "micro-batch (-ub)");
     const bool plain = c.strategy == STRATEGY_AUTO || c.strategy == STRATEGY_LAYERS;
     const char *how = plain ? "" : " without --strategy";
-    if (plan_holds(plan, DEVICE_HOST)) return err_fix(e, "-ngl %d fits%s%s", n_layers, how, more);
-    return err_fix(e, "-ngl %d fits%s if you raise %s%s", n_layers, how, raised_ram(raised, plan),
-                   more);
+    if (plan_holds(plan, DEVICE_HOST))
+        return err_fix(e,
+                       "-ngl %d fits%s; or use a shorter context (-c), a smaller micro-batch "
+                       "(-ub), or -ngl auto",
+                       n_layers, how);
+    return err_fix(e,
+                   "-ngl %d fits%s if you raise %s; or use a shorter context (-c) or a smaller "
+                   "micro-batch (-ub)",
+                   n_layers, how, raised_ram(raised, plan));
 }
 
 static enum status refuse(struct plan *plan, const struct shape *shape,

@@ -234,6 +234,9 @@ X
 done
 set -- --shape qwen3.5-9b --plan "$work/saved"
 refused replay_without_room 1 'and 1.00 GiB are free' "$@" --machine gtx-1650-4g --vram 1G
+# Options that --plan cannot be combined with are no way out.
+grep -q '^  Make a plan for less: tandem plan' "$err" && ! grep -q -e '-ngl' "$err"
+result replay_without_room_needs_another_plan
 refused replay_without_device 2 'a device of kind cuda' "$@" --machine cpu-only
 refused replay_of_another_model 2 'another model' --shape qwen3-8b --plan "$work/saved" \
     --machine gtx-1650-4g

@@ -234,6 +234,8 @@ static void test_refusals(void **state) {
     assert_non_null(strstr(e.what, "a gpu"));
     int fitting = -1;
     assert_int_equal(sscanf(e.fix, "-ngl %d fits", &fitting), 1);
+    assert_non_null(strstr(e.fix, "-ngl auto"));
+    assert_int_equal(solve(f, &m, GPU_LAYERS_AUTO, &e), OK);
     assert_int_equal(solve(f, &m, fitting, &e), OK);
     assert_int_equal(solve(f, &m, fitting + 1, &e), ERR_MEMORY);
     m = invent_machine(4 * MIB, 0);
@@ -247,9 +249,12 @@ static void test_refusals(void **state) {
     assert_int_equal(solve(f, &m, 0, &e), ERR_MEMORY);
     m = invent_machine(ram_mib * MIB, 0);
     assert_int_equal(solve(f, &m, 0, &e), OK);
-    // Layers that leave an accelerator which is too small find no room on the CPU either.
+    // Layers that leave an accelerator which is too small find no room on the CPU either, also
+    // where the planner chooses them.
     m = invent_machine(4 * MIB, 2 * MIB);
+    assert_int_equal(solve(f, &m, GPU_LAYERS_AUTO, &e), ERR_MEMORY);
     assert_int_equal(solve(f, &m, GPU_LAYERS_ALL, &e), ERR_MEMORY);
+    assert_null(strstr(e.fix, "auto"));
     assert_int_equal(sscanf(e.fix, "-ngl %d fits if you raise --ram to %lluM", &fitting, &ram_mib),
                      2);
     assert_int_equal(solve(f, &m, fitting, &e), ERR_MEMORY);
