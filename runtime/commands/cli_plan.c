@@ -38,9 +38,11 @@ static enum status advise(struct planning *p, struct err *e) {
     struct constraints constraints = {.gpu_layers = GPU_LAYERS_AUTO,
                                       .vram_bytes = p->options.constraints.vram_bytes,
                                       .ram_bytes = p->options.constraints.ram_bytes};
+    struct engine_options silent = p->options;
+    silent.log = NULL; // the same was said before
     if (p->plan.machine.rates == RATES_NONE) return OK;
-    if (!p->options.plan_path &&
-        plan_request_constraints(&constraints, &p->shape, &p->plan.machine, &p->options, e))
+    if (!silent.plan_path &&
+        plan_request_constraints(&constraints, &p->shape, &p->plan.machine, &silent, e))
         return e->status;
     return planner_advise(&p->plan, &p->shape, &constraints, p->advice, e);
 }
