@@ -105,6 +105,21 @@ uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w) {
            dtype_bytes(w->kv_type_v, n_kv_heads * (uint64_t)unit->head_dim_v);
 }
 
+// Bytes of one position in all layers.
+static uint64_t kv_bytes(const struct workload *w, const struct shape *shape) {
+    uint64_t bytes = 0;
+    for (int u = 0; u < shape->n_units; u++) bytes += footprint_kv_row(&shape->units[u], w);
+    return bytes;
+}
+
+bool footprint_shrink_kv(struct workload *w, const struct shape *shape) {
+    struct err ignored;
+    const struct workload before = *w;
+    if (workload_check_kv(DTYPE_Q8_0, shape, "", &ignored)) return false;
+    w->kv_type_k = w->kv_type_v = DTYPE_Q8_0;
+    return kv_bytes(w, shape) < kv_bytes(&before, shape);
+}
+
 uint64_t footprint_starts(const struct shape *shape) {
     return round_up(((uint64_t)shape->n_experts + 1) * 4, ALIGN);
 }

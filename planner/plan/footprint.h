@@ -51,6 +51,8 @@ bool footprint_fetches_kv(const struct unit *unit, const struct unit_place *plac
 // Bytes of the keys and values of one position in the cache of an attention unit; 0 for other
 // kinds.
 uint64_t footprint_kv_row(const struct unit *unit, const struct workload *w);
+// Makes the cache Q8_0. False if that is no smaller, or if the cache of a unit cannot be.
+bool footprint_shrink_kv(struct workload *w, const struct shape *shape);
 // The pinned blocks between the mapped file and a ring whose largest fetch is fetch_bytes: 4 of at
 // most 8 MiB with FEED_STAGED, else none.
 void footprint_blocks(enum feed feed, uint64_t fetch_bytes, int32_t *n_blocks,

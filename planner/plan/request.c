@@ -73,13 +73,6 @@ enum status workload_check_kv(enum dtype type, const struct shape *shape, const 
     return OK;
 }
 
-bool workload_quantize_kv(struct workload *w, const struct shape *shape) {
-    struct err ignored;
-    if (w->kv_type_k == DTYPE_Q8_0 && w->kv_type_v == DTYPE_Q8_0) return false;
-    w->kv_type_k = w->kv_type_v = DTYPE_Q8_0;
-    return workload_check_kv(DTYPE_Q8_0, shape, "", &ignored) == OK;
-}
-
 int32_t workload_context(const struct workload *w, const struct shape *shape) {
     return w->n_ctx ? w->n_ctx : min_i32(shape->n_ctx_train, DEFAULT_CONTEXT);
 }

@@ -49,8 +49,6 @@ enum status workload_defaults(struct workload *w, const struct shape *shape, str
 // ERR_USAGE if the cache of any unit cannot be of that type.
 enum status workload_check_kv(enum dtype type, const struct shape *shape, const char *option,
                               struct err *e);
-// Makes the cache Q8_0. False if it is already, or if the cache of a unit cannot be.
-bool workload_quantize_kv(struct workload *w, const struct shape *shape);
 // The micro-batches that the planner may choose from for this workload: its own if it has one.
 int32_t workload_ubatches(const struct workload *w, int32_t out[MAX_CHOICES]);
 

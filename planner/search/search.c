@@ -459,7 +459,7 @@ static enum status search_with(struct search *s, const struct workload *w, struc
 static enum status search_both(struct search *s, const struct plan *plan, struct err *e) {
     struct workload w = plan->workload;
     if (search_with(s, &w, e)) return e->status;
-    if (!s->request->constraints->kv_auto || !workload_quantize_kv(&w, s->shape)) return OK;
+    if (!s->request->constraints->kv_auto || !footprint_shrink_kv(&w, s->shape)) return OK;
     return search_with(s, &w, e);
 }
 

@@ -2,6 +2,7 @@
 #include "planner/search/variant.h"
 
 #include "planner/plan/accounts.h"
+#include "planner/plan/footprint.h"
 
 #include <stdio.h>
 
@@ -71,7 +72,7 @@ bool variant_make(struct variant *v, enum advice advice, const struct plan *plan
         return shorten_context(&v->workload);
     case ADVICE_KV_Q8_0:
         snprintf(text, ADVICE_CHARS, "-ctk q8_0 -ctv q8_0 (a smaller KV cache)");
-        return workload_quantize_kv(&v->workload, v->shape);
+        return footprint_shrink_kv(&v->workload, v->shape);
     case ADVICES: break;
     }
     ASSERT(false);

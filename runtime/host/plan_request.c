@@ -236,7 +236,7 @@ enum status plan_request_smaller_cache(const struct plan *plan, const struct sha
     silent.log = NULL; // the same was said before
     w.n_ubatch = 0;
     if (gpu == DEVICE_HOST || machine->devices[gpu].unified || machine->rates == RATES_NONE ||
-        options->plan_path || !workload_quantize_kv(&w, shape))
+        options->plan_path || !footprint_shrink_kv(&w, shape))
         return OK;
     if (plan_request_constraints(&constraints, shape, machine, &silent, e)) return e->status;
     struct plan *other = mem_alloc(1, sizeof *other);

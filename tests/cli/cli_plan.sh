@@ -217,6 +217,9 @@ result advice_helps_from_one_percent_on
 capture "$TANDEM" plan --shape llama-3.1-8b --machine $machine --cpu-moe
 [ $code -eq 0 ] && [ "$(grep -c 'has no experts' "$err")" -eq 1 ]
 result cpu_moe_without_experts_is_told_once
+plan --shape llama-3.1-8b --machine rtx-3060-12g -ctk q4_0 -ctv q8_0 --json
+holds 'p["advice"] and not any("q8_0" in a["text"] for a in p["advice"])'
+result advice_of_no_larger_cache
 
 # ---- Saved and replayed --------------------------------------------------------------------------
 same='p["units"], p["devices"], p["n_ctx"], p["n_ubatch"], p["prediction"]'
