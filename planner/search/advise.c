@@ -1,7 +1,8 @@
 /* advise.c: tries changes that would make the plan faster, each as a whole new plan.
  *
  * Every variant is solved from the start with the same constraints; the planner chooses the
- * micro-batch again, since memory that a variant frees may allow a larger one. Variants of a plan
+ * micro-batch again unless it was asked for, since memory that a variant frees may allow a larger
+ * one. Variants of a plan
  * with cold weights may have cold weights too. Owns its copies while it runs; any thread. Tested by
  * tests/planner/test_planner.c and tests/cli/cli_paging.sh.
  */
@@ -23,8 +24,8 @@ static enum status solve_variant(struct plan *out, const struct variant *v, bool
 }
 
 enum status planner_advise(const struct plan *plan, const struct shape *shape,
-                           const struct constraints *constraints, struct advice_result out[ADVICES],
-                           struct err *e) {
+                           const struct constraints *constraints, int32_t n_ubatch,
+                           struct advice_result out[ADVICES], struct err *e) {
     struct trial {
         struct plan plan;
         struct shape smaller;
@@ -36,7 +37,7 @@ enum status planner_advise(const struct plan *plan, const struct shape *shape,
         struct variant *v = &t->v;
         struct err refused;
         *v = (struct variant){shape, plan->machine, plan->workload, *constraints};
-        v->workload.n_ubatch = 0;
+        v->workload.n_ubatch = n_ubatch;
         out[i] = (struct advice_result){0};
         out[i].exists = variant_make(v, (enum advice)i, plan, &t->smaller, out[i].text);
         if (!out[i].exists) continue;

@@ -11,16 +11,17 @@
 
 #include <stdio.h>
 
-// out[i].decode_us is 0 if the plan would not fit.
 struct advice_result {
     bool exists;
     char text[ADVICE_CHARS]; // "1 GiB more of VRAM"
     struct prediction prediction;
     int32_t units_on_gpu;
 };
+// Solves with each change, under constraints and with micro-batches of n_ubatch, or of the
+// planner's choice where that is 0. out[i].prediction.decode_us is 0 if the plan would not fit.
 enum status planner_advise(const struct plan *plan, const struct shape *shape,
-                           const struct constraints *constraints, struct advice_result out[ADVICES],
-                           struct err *e);
+                           const struct constraints *constraints, int32_t n_ubatch,
+                           struct advice_result out[ADVICES], struct err *e);
 
 // Predicts the plan as planner_advise predicts changes: with the workload's n_past positions before
 // the prompt. The results are compared with this.

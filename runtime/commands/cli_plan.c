@@ -44,7 +44,8 @@ static enum status advise(struct planning *p, struct err *e) {
     if (!silent.plan_path &&
         plan_request_constraints(&constraints, &p->shape, &p->plan.machine, &silent, e))
         return e->status;
-    return planner_advise(&p->plan, &p->shape, &constraints, p->advice, e);
+    return planner_advise(&p->plan, &p->shape, &constraints, silent.workload.n_ubatch, p->advice,
+                          e);
 }
 
 // ---- What comes out -----------------------------------------------------------------------------

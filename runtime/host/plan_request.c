@@ -234,7 +234,7 @@ enum status plan_request_smaller_cache(const struct plan *plan, const struct sha
     const int8_t gpu = machine_accelerator(machine);
     *gain = 1;
     silent.log = NULL; // the same was said before
-    w.n_ubatch = 0;
+    w.n_ubatch = options->workload.n_ubatch;
     if (gpu == DEVICE_HOST || machine->devices[gpu].unified || machine->rates == RATES_NONE ||
         options->plan_path || !footprint_shrink_kv(&w, shape))
         return OK;

@@ -217,6 +217,11 @@ result advice_helps_from_one_percent_on
 capture "$TANDEM" plan --shape llama-3.1-8b --machine $machine --cpu-moe
 [ $code -eq 0 ] && [ "$(grep -c 'has no experts' "$err")" -eq 1 ]
 result cpu_moe_without_experts_is_told_once
+# Changes are tried with the micro-batch that was asked for, not with one of the planner's choice,
+# which alone would read the prompt 24 times as fast.
+plan --shape llama-3.1-8b --machine rtx-3060-12g -ub 1 --json
+holds '[a["helps"] for a in p["advice"] if "Q3_K" not in a["text"]] == [False] * 3'
+result advice_keeps_the_micro_batch
 plan --shape llama-3.1-8b --machine rtx-3060-12g -ctk q4_0 -ctv q8_0 --json
 holds 'p["advice"] and not any("q8_0" in a["text"] for a in p["advice"])'
 result advice_of_no_larger_cache

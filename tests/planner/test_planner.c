@@ -896,7 +896,7 @@ static void test_advice(void **state) {
     struct prediction now;
     plan_predict(&f->plan, &f->shape, &now);
     struct advice_result advice[ADVICES];
-    assert_int_equal(planner_advise(&f->plan, &f->shape, &c, advice, &e), OK);
+    assert_int_equal(planner_advise(&f->plan, &f->shape, &c, 0, advice, &e), OK);
     for (int i = 0; i < ADVICES; i++) {
         // There is RAM to spare, and no -ngl.
         assert_int_equal(advice[i].exists, i != ADVICE_RAM && i != ADVICE_LAYERS_AUTO);
@@ -920,7 +920,7 @@ static void test_advice_on_limits(void **state) {
     for (int p = 0; p < PLAN_PURPOSES; p++) c.ram_bytes += f->plan.devices[DEVICE_HOST].bytes[p];
     assert_int_equal(planner_solve(&f->plan, &f->shape, &m, &w, &c, &e), OK);
     struct advice_result advice[ADVICES];
-    assert_int_equal(planner_advise(&f->plan, &f->shape, &c, advice, &e), OK);
+    assert_int_equal(planner_advise(&f->plan, &f->shape, &c, 0, advice, &e), OK);
     assert_true(advice[ADVICE_RAM].exists && advice[ADVICE_LAYERS_AUTO].exists);
     assert_int_equal(advice[ADVICE_RAM].units_on_gpu, 0);
     assert_int_equal(advice[ADVICE_LAYERS_AUTO].units_on_gpu, f->shape.n_units);
