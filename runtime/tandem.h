@@ -82,7 +82,8 @@ enum tandem_log_level {
 typedef void (*tandem_log_fn)(void *context, enum tandem_log_level level, const char *line);
 
 // Called during work that takes long: what is "load" (bytes), "prefill" (tokens of a prompt) or
-// "calibrate" (milliseconds). Returning false stops it with TANDEM_ERR_CANCELLED.
+// "calibrate" (milliseconds), and with "reserve" (bytes) before memory for a model is taken.
+// Returning false stops it with TANDEM_ERR_CANCELLED.
 typedef bool (*tandem_progress_fn)(void *context, const char *what, uint64_t done, uint64_t total);
 
 enum tandem_layers {
@@ -142,9 +143,9 @@ struct tandem_engine;
 struct tandem_session;
 
 // Reads the model (a GGUF file, or part 1 of a split one), places it and loads it. On failure *out
-// is NULL: TANDEM_ERR_FILE, _FORMAT or _UNSUPPORTED for the file, _MEMORY if it does not fit,
-// _DEVICE, _USAGE for options, _CANCELLED by the progress call. Nothing is allocated on devices
-// after this.
+// is NULL: TANDEM_ERR_FILE, _FORMAT or _UNSUPPORTED for the file, _UNSUPPORTED too if
+// options.device names a kind without its driver, _MEMORY if it does not fit, _DEVICE, _USAGE for
+// options, _CANCELLED by the progress call. Nothing is allocated on devices after this.
 enum tandem_status tandem_open(struct tandem_engine **out, const char *model_path,
                                const struct tandem_engine_options *options, struct tandem_error *e);
 // Frees the engine and its sessions. NULL is allowed.
@@ -177,7 +178,8 @@ struct tandem_device {
     uint64_t reserved[4];    // 0
 };
 // The devices [*n] that an engine would use with these options, the CPU first. Freed by
-// tandem_free. TANDEM_ERR_USAGE if options.device names an unknown kind, TANDEM_ERR_DEVICE.
+// tandem_free. TANDEM_ERR_USAGE if options.device names an unknown kind, TANDEM_ERR_UNSUPPORTED if
+// its driver is missing, TANDEM_ERR_DEVICE.
 enum tandem_status tandem_devices(struct tandem_device **out, size_t *n,
                                   const struct tandem_engine_options *options,
                                   struct tandem_error *e);
@@ -296,7 +298,8 @@ enum tandem_status tandem_session_new(struct tandem_session **out, struct tandem
 enum tandem_status tandem_session_fork(struct tandem_session **out,
                                        const struct tandem_session *source, struct tandem_error *e);
 // Writes the session to a file, which replaces another at path when it is whole: its tokens, and
-// what the KV cache holds of them. TANDEM_ERR_FILE, TANDEM_ERR_MEMORY, TANDEM_ERR_DEVICE.
+// what the KV cache holds of them. The token that an answer drew when the context was full is left
+// out. TANDEM_ERR_FILE, TANDEM_ERR_MEMORY, TANDEM_ERR_DEVICE.
 enum tandem_status tandem_session_save(const struct tandem_session *session, const char *path,
                                        struct tandem_error *e);
 // Replaces the tokens of the session by those of a saved one, on the same model with the same types

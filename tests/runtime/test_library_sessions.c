@@ -138,6 +138,12 @@ static void test_full_session(void **state) {
     assert_int_equal(result.stop, TANDEM_STOP_CONTEXT);
     assert_true(api_length(s) >= API_CTX);
     assert_int_equal(tandem_eval(s, f->prompt, 1, &e), TANDEM_ERR_LIMIT);
+    char path[80];
+    snprintf(path, sizeof path, "%s.full", f->path);
+    api_ok(tandem_session_save(s, path, &e), &e);
+    api_ok(tandem_session_load(s, path, &e), &e);
+    unlink(path);
+    assert_int_equal(api_length(s), API_CTX);
     assert_int_equal(tandem_generate_tokens(s, f->prompt, 1, &o, NULL, &e), TANDEM_ERR_LIMIT);
     tandem_session_truncate(s, 10);
     api_ok(tandem_eval(s, f->prompt + 10, 1, &e), &e);
