@@ -51,9 +51,10 @@ static bool in_range(const struct tandem_sampling *s) {
         if (!(not_below_0[i] >= 0 && not_below_0[i] < INFINITY)) return false;
     return !isnan(s->temp) && isfinite(s->frequency_penalty) && isfinite(s->presence_penalty) &&
            s->top_k >= 0 && s->repeat_last_n >= -1 && s->seed >= -1 && s->dry_last_n >= -1 &&
-           s->dry_allowed_length >= 0 && s->mirostat >= 0 && s->mirostat <= 2 &&
-           (s->n_logit_bias == 0 || s->logit_bias) && s->n_logit_bias <= INT32_MAX &&
-           (s->n_dry_breakers == 0 || s->dry_breakers) && s->n_dry_breakers <= INT16_MAX;
+           (s->dry_base == 0 || s->dry_base >= 1) && s->dry_allowed_length >= 0 &&
+           s->mirostat >= 0 && s->mirostat <= 2 && (s->n_logit_bias == 0 || s->logit_bias) &&
+           s->n_logit_bias <= INT32_MAX && (s->n_dry_breakers == 0 || s->dry_breakers) &&
+           s->n_dry_breakers <= INT16_MAX;
 }
 
 static float or_default(float value, float usual) { return value > 0 ? value : usual; }

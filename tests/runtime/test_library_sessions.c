@@ -341,6 +341,10 @@ static void test_results(void **state) {
     o.sampling = &drawn;
     drawn.repeat_penalty = -1;
     assert_int_equal(tandem_generate(s, "text", &o, &result, &e), TANDEM_ERR_USAGE);
+    drawn.repeat_penalty = 1;
+    drawn.dry_base = 0.5F; // each further token of a repetition would cost less
+    assert_int_equal(tandem_generate(s, "text", &o, &result, &e), TANDEM_ERR_USAGE);
+    drawn.dry_base = 0;
     assert_int_equal(tandem_generate(s, "", &o, &result, &e), TANDEM_ERR_USAGE);
     assert_int_equal(tandem_generate(s, NULL, &o, &result, &e), TANDEM_ERR_USAGE);
     o.max_tokens = -1;
