@@ -62,7 +62,16 @@ static enum status read_content(struct chat_message *m, const json_t *content, c
 
 static enum status read_calls(struct chat_message *m, const json_t *calls, char **made,
                               struct err *e) {
-    if (!json_is_array(calls) || json_array_size(calls) == 0) return OK;
+    size_t i;
+    const json_t *call;
+    if (calls && !json_is_array(calls) && !json_is_null(calls))
+        return err_set(e, ERR_FORMAT, "the tool_calls of a message are no list");
+    json_array_foreach(calls, i, call) {
+        const json_t *function = json_object_get(call, "function");
+        if (!json_is_string(json_object_get(function, "name")))
+            return err_set(e, ERR_FORMAT, "call %zu of a message names no function", i + 1);
+    }
+    if (json_array_size(calls) == 0) return OK;
     const size_t size = json_dumpb(calls, NULL, 0, 0);
     *made = mem_alloc(size + 1, 1);
     if (!*made) return err_memory(e, size, "calls of tools");

@@ -138,6 +138,12 @@ static void test_conversations(void **state) {
     tell(engine, "[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]", NULL,
          TANDEM_ERR_UNSUPPORTED);
     tell(engine, "[{\"role\":\"user\",\"content\":\"a\"}]", "[1]", TANDEM_ERR_FORMAT);
+    static const char *const wrong[] = {"{}", "[5]", "[{\"function\":{\"name\":5}}]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char calls[128];
+        snprintf(calls, sizeof calls, "[{\"role\":\"assistant\",\"tool_calls\":%s}]", wrong[i]);
+        tell(engine, calls, NULL, TANDEM_ERR_FORMAT);
+    }
     tandem_close(engine);
 }
 
