@@ -6,6 +6,7 @@
 #include "runtime/grammar/schema_join.h"
 #include "runtime/grammar/schema_number.h"
 #include "runtime/grammar/schema_text.h"
+#include "runtime/grammar/schema_words.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -22,7 +23,7 @@ struct schema {
     uint32_t n_merged;
     int depth;
     struct schema_text *out;
-    const struct log *log;
+    struct schema_words words;
     struct err *e;
 };
 
@@ -59,25 +60,46 @@ static enum status write_constant(struct schema *s, const json_t *value, struct 
     return OK;
 }
 
-static enum status write_choices(struct schema *s, const json_t *list, bool constants,
-                                 struct schema_text *line) {
+static enum status refuse_no_choices(struct schema *s) {
+    return err_set(s->e, ERR_FORMAT, "schema: enum, anyOf or oneOf without choices");
+}
+
+static enum status refuse_unmet(struct schema *s) {
+    return err_set(s->e, ERR_FORMAT, "schema: nothing meets all of it");
+}
+
+static enum status write_choices(struct schema *s, const json_t *list, struct schema_text *line) {
     size_t i;
     json_t *choice;
-    if (!json_is_array(list) || json_array_size(list) == 0)
-        return err_set(s->e, ERR_FORMAT, "schema: enum, anyOf or oneOf without choices");
+    if (!json_is_array(list) || json_array_size(list) == 0) return refuse_no_choices(s);
     json_array_foreach(list, i, choice) {
         schema_text_add(line, i ? " | " : "");
-        if (constants ? write_constant(s, choice, line) : refer(s, choice, line))
-            return s->e->status;
+        if (refer(s, choice, line)) return s->e->status;
     }
     return OK;
 }
 
-// A number from 0 on in node, or usual.
+// Writes those values of enum, or that of const, that the words beside them allow.
+static enum status write_values(struct schema *s, const json_t *node, struct schema_text *line) {
+    const json_t *list = json_object_get(node, "enum"), *constant = json_object_get(node, "const");
+    const json_t *value;
+    size_t i, n = 0;
+    schema_words_check_values(&s->words, node);
+    if (list && (!json_is_array(list) || json_array_size(list) == 0)) return refuse_no_choices(s);
+    if (!list)
+        return schema_may_be(node, constant) ? write_constant(s, constant, line) : refuse_unmet(s);
+    json_array_foreach(list, i, value) {
+        if (!schema_may_be(node, value)) continue;
+        schema_text_add(line, n++ ? " | " : "");
+        if (write_constant(s, value, line)) return s->e->status;
+    }
+    return n > 0 ? OK : refuse_unmet(s);
+}
+
+// A whole number from 0 on in node, or usual.
 static int64_t count_of(const json_t *node, const char *name, int64_t usual) {
     const json_t *value = json_object_get(node, name);
-    return json_is_integer(value) && json_integer_value(value) >= 0 ? json_integer_value(value)
-                                                                    : usual;
+    return schema_is_count(value) ? (int64_t)json_number_value(value) : usual;
 }
 
 static void write_times(struct schema_text *line, int64_t least, int64_t most) {
@@ -87,25 +109,32 @@ static void write_times(struct schema_text *line, int64_t least, int64_t most) {
         schema_text_add(line, "{%lld,%lld}", (long long)least, (long long)most);
 }
 
-static void warn_of(const struct schema *s, const json_t *node, const char *word) {
-    if (json_object_get(node, word) && s->log)
-        log_line(s->log, LOG_WARN, "schema: %s is not obeyed", word);
+static void warn_of(struct schema *s, const json_t *node, const char *word) {
+    if (json_object_get(node, word)) schema_words_tell(&s->words, word);
 }
 
-// The name of a format that has a rule, or NULL.
-static const char *known_format(const json_t *node) {
-    static const char *const formats[] = {"date", "time", "date-time", "uuid"};
+// The name of a format that has a rule, or NULL. Fills *unknown with true if JSON Schema names it,
+// but it has none.
+static const char *known_format(const json_t *node, bool *unknown) {
+    static const char *const formats[] = {
+        "date",     "time",         "date-time",     "uuid", // these have rules
+        "duration", "email",        "idn-email",     "hostname",     "idn-hostname",
+        "ipv4",     "ipv6",         "uri",           "uri-template", "uri-reference",
+        "iri",      "json-pointer", "iri-reference", "regex",        "relative-json-pointer"};
+    enum { RULES = 4 };
     const char *format = json_string_value(json_object_get(node, "format"));
-    for (size_t i = 0; format && i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(format, formats[i]) == 0) return formats[i];
-    return NULL;
+    size_t i = 0;
+    while (format && i < sizeof formats / sizeof *formats && strcmp(format, formats[i]) != 0) i++;
+    *unknown = format && i >= RULES && i < sizeof formats / sizeof *formats;
+    return format && i < RULES ? formats[i] : NULL;
 }
 
 // One grammar cannot count what another one takes: a pattern or a format goes before a length.
 static enum status write_string(struct schema *s, const json_t *node, struct schema_text *line) {
     const char *pattern = json_string_value(json_object_get(node, "pattern"));
-    const char *format = known_format(node);
-    if (pattern || !format) warn_of(s, node, "format");
+    bool unknown;
+    const char *format = known_format(node, &unknown);
+    if (unknown || (pattern && format)) warn_of(s, node, "format");
     if (pattern || format) {
         warn_of(s, node, "minLength");
         warn_of(s, node, "maxLength");
@@ -189,6 +218,7 @@ static enum status write_array(struct schema *s, const json_t *node, struct sche
         first = items;
         items = json_object_get(node, "additionalItems");
     }
+    if (!items) items = json_object_get(node, "unevaluatedItems");
     const int64_t n_first = (int64_t)json_array_size(first);
     int64_t least = count_of(node, "minItems", 0), most = count_of(node, "maxItems", -1);
     if (json_is_false(items) && (most < 0 || most > n_first)) most = n_first;
@@ -224,6 +254,12 @@ static enum status write_array(struct schema *s, const json_t *node, struct sche
 
 // ---- Objects ------------------------------------------------------------------------------------
 
+// The schema of properties that have none by their name, or NULL.
+static json_t *additional_of(const json_t *node) {
+    json_t *additional = json_object_get(node, "additionalProperties");
+    return additional ? additional : json_object_get(node, "unevaluatedProperties");
+}
+
 static bool is_required(const json_t *node, const char *name) {
     size_t i;
     const json_t *text;
@@ -247,7 +283,7 @@ static enum status write_property(struct schema *s, const char *name, const json
 // Other keys are spelled without escapes, so that they can be told from the known ones.
 static enum status write_additional(struct schema *s, const json_t *node, const json_t *known,
                                     struct schema_text *line) {
-    const json_t *additional = json_object_get(node, "additionalProperties");
+    const json_t *additional = additional_of(node);
     schema_text_add(line, "\"\\\"\" ");
     const char *names[SCHEMA_KEYS_MOST];
     const char *name;
@@ -266,7 +302,7 @@ static enum status write_additional(struct schema *s, const json_t *node, const 
 }
 
 // Writes rules for the properties from the last one back: oI_0 where none came before, oI_1 where
-// one did. Each goes on with the rule of the next.
+// one did. Each goes on with the rule of the next. No text has a property whose schema is false.
 static enum status write_chain(struct schema *s, const json_t *node, const json_t *properties,
                                uint32_t number, struct schema_text *line) {
     const char *name;
@@ -274,12 +310,17 @@ static enum status write_chain(struct schema *s, const json_t *node, const json_
     uint32_t i = 0;
     json_object_foreach((json_t *)(uintptr_t)properties, name, value) {
         struct schema_text own = {0};
-        if (write_property(s, name, value, &own)) return schema_text_close(&own), s->e->status;
+        const bool required = is_required(node, name), may_be = !json_is_false(value);
+        if (required && !may_be) return refuse_unmet(s);
+        if (may_be && write_property(s, name, value, &own))
+            return schema_text_close(&own), s->e->status;
         for (int came = 0; came < 2; came++) {
-            schema_text_add(s->out, "o%u-%u-%d ::= %s%s space o%u-%u-1", number, i, came,
-                            came ? "\",\" space " : "", own.bytes, number, i + 1);
-            if (!is_required(node, name))
-                schema_text_add(s->out, " | o%u-%u-%d", number, i + 1, came);
+            schema_text_add(s->out, "o%u-%u-%d ::= ", number, i, came);
+            if (may_be)
+                schema_text_add(s->out, "%s%s space o%u-%u-1", came ? "\",\" space " : "",
+                                own.bytes, number, i + 1);
+            if (!required)
+                schema_text_add(s->out, "%so%u-%u-%d", may_be ? " | " : "", number, i + 1, came);
             schema_text_add(s->out, "\n");
         }
         s->out->refused |= own.refused;
@@ -287,7 +328,7 @@ static enum status write_chain(struct schema *s, const json_t *node, const json_
         i++;
     }
     schema_text_add(line, "\"{\" space o%u-0-0 \"}\"", number);
-    const json_t *additional = json_object_get(node, "additionalProperties");
+    const json_t *additional = additional_of(node);
     struct schema_text other = {0};
     enum status status = OK;
     if (additional && !json_is_false(additional)) {
@@ -306,7 +347,7 @@ static enum status write_chain(struct schema *s, const json_t *node, const json_
 
 static enum status write_object(struct schema *s, const json_t *node, struct schema_text *line) {
     const json_t *properties = json_object_get(node, "properties");
-    json_t *other = json_object_get(node, "additionalProperties"); // of keys without a property
+    json_t *other = additional_of(node);
     const uint32_t number = s->n_nodes;
     size_t i;
     const json_t *name;
@@ -314,7 +355,7 @@ static enum status write_object(struct schema *s, const json_t *node, struct sch
         schema_text_add(line, "object");
         return OK;
     }
-    if (!json_is_object(other)) other = json_true();
+    if (!json_is_object(other) && !json_is_false(other)) other = json_true();
     json_t *all = properties ? json_copy((json_t *)(uintptr_t)properties) : json_object();
     if (!all || s->n_merged == MERGED_MOST) {
         json_decref(all);
@@ -346,6 +387,7 @@ static enum status write_type(struct schema *s, const json_t *node, const char *
 static const char *implied_type(const json_t *node) {
     static const char *const words[][2] = {
         {"properties", "object"},      {"additionalProperties", "object"},
+        {"unevaluatedItems", "array"}, {"unevaluatedProperties", "object"},
         {"required", "object"},        {"items", "array"},
         {"prefixItems", "array"},      {"minItems", "array"},
         {"maxItems", "array"},         {"pattern", "string"},
@@ -376,23 +418,6 @@ static enum status write_types(struct schema *s, const json_t *node, struct sche
     return OK;
 }
 
-static void warn_of_words(const struct schema *s, const json_t *node) {
-    static const char *const words[] = {"not",
-                                        "if",
-                                        "patternProperties",
-                                        "uniqueItems",
-                                        "contains",
-                                        "multipleOf",
-                                        "minProperties",
-                                        "maxProperties",
-                                        "dependencies",
-                                        "dependentRequired",
-                                        "dependentSchemas",
-                                        "propertyNames",
-                                        "$dynamicRef"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) warn_of(s, node, words[i]);
-}
-
 // An empty schema that s owns, or NULL.
 static json_t *new_node(struct schema *s) {
     json_t *node = s->n_merged < MERGED_MOST ? json_object() : NULL;
@@ -403,18 +428,13 @@ static json_t *new_node(struct schema *s) {
     return node;
 }
 
-static bool meets_nothing(const json_t *joined) {
-    const json_t *values = json_object_get(joined, "enum");
-    return values && json_array_size(values) == 0;
-}
-
 // Writes choices of a joined schema, each joined with what stands beside them. Those that nothing
 // can meet are left out.
 static enum status write_joined_choices(struct schema *s, json_t *all, struct schema_text *line) {
     json_t *any = json_incref(json_object_get(all, "anyOf")), *choice;
     size_t i, n = 0;
     json_object_del(all, "anyOf");
-    enum status status = json_is_array(any) ? OK : write_choices(s, any, false, line);
+    enum status status = json_is_array(any) ? OK : refuse_no_choices(s);
     json_array_foreach(any, i, choice) {
         json_t *each = status ? NULL : new_node(s);
         if (!each || schema_join(s->root, each, all, 0, s->e) ||
@@ -422,39 +442,38 @@ static enum status write_joined_choices(struct schema *s, json_t *all, struct sc
             status = s->e->status;
             break;
         }
-        if (meets_nothing(each)) continue;
+        if (schema_meets_nothing(s->root, each, 0)) continue;
         schema_text_add(line, n++ ? " | " : "");
         status = refer(s, each, line);
     }
     json_decref(any);
-    return status || n > 0 ? status : err_set(s->e, ERR_FORMAT, "schema: nothing meets all of it");
+    return status || n > 0 ? status : refuse_unmet(s);
 }
 
 // Writes a schema with allOf, or with words beside $ref or its choices.
 static enum status write_joined(struct schema *s, const json_t *node, struct schema_text *line) {
     json_t *all = new_node(s);
     if (!all || schema_join(s->root, all, node, 0, s->e)) return s->e->status;
-    if (meets_nothing(all)) return err_set(s->e, ERR_FORMAT, "schema: nothing meets all of it");
+    if (schema_meets_nothing(s->root, all, 0)) return refuse_unmet(s);
     return json_object_get(all, "anyOf") ? write_joined_choices(s, all, line)
                                          : write_node(s, all, line);
 }
 
 static enum status write_node(struct schema *s, const json_t *node, struct schema_text *line) {
     const char *reference = json_string_value(json_object_get(node, "$ref"));
-    const json_t *target, *constant = json_object_get(node, "const");
+    const json_t *target;
     const char *choices = json_object_get(node, "anyOf") ? "anyOf" : "oneOf";
     const json_t *any = json_object_get(node, choices);
     if (json_is_true(node)) return schema_text_add(line, "value"), OK;
     if (!json_is_object(node)) return err_set(s->e, ERR_FORMAT, "schema: a part is no object");
-    warn_of_words(s, node);
+    schema_words_check(&s->words, s->root, node);
     if (reference && !schema_has_beside(node, "$ref"))
         return schema_find(s->root, reference, &target, s->e) ? s->e->status
                                                               : refer(s, target, line);
-    if (constant) return write_constant(s, constant, line);
-    if (json_object_get(node, "enum"))
-        return write_choices(s, json_object_get(node, "enum"), true, line);
-    if (any && !schema_has_beside(node, choices)) return write_choices(s, any, false, line);
+    if (any && !schema_has_beside(node, choices)) return write_choices(s, any, line);
     if (reference || any || json_object_get(node, "allOf")) return write_joined(s, node, line);
+    if (json_object_get(node, "enum") || json_object_get(node, "const"))
+        return write_values(s, node, line);
     return write_types(s, node, line);
 }
 
@@ -475,7 +494,7 @@ enum status grammar_add_schemas(struct schema_text *out, const struct grammar_pa
     struct schema *s = mem_alloc(1, sizeof *s);
     enum status status = OK;
     if (!s) return err_memory(e, sizeof *s, "the schema");
-    s->log = log;
+    s->words.log = log;
     s->e = e;
     s->out = out;
     for (size_t i = 0; i < n && !status; i++) status = add_part(s, i, &parts[i]);

@@ -1,7 +1,8 @@
 /* grammar_schema.h: turns a JSON schema into a grammar of the JSON texts that it describes.
  *
  * Words that no grammar can obey (uniqueItems, not, ...) are left out with a warning; texts of the
- * grammar are then valid but for these, and oneOf allows what anyOf does. Owns nothing. One thread.
+ * grammar are then valid but for these. oneOf allows what anyOf does, with a warning unless its
+ * choices exclude one another. Owns nothing. One thread.
  * Tested by tests/runtime/test_grammar_schema.c and tests/fuzz/fuzz_grammar_schema.c.
  */
 #ifndef TANDEM_RUNTIME_GRAMMAR_GRAMMAR_SCHEMA_H

@@ -57,7 +57,6 @@ enum rule {
     TAKE_COMMON_VALUES,
     TAKE_SAME,      // the value of both; nothing meets two
     TAKE_BOTH,      // as allOf of the two; false excludes all else
-    TAKE_EACH,      // an object: its members by TAKE_BOTH
     TAKE_ALL,       // a list: the items of both
     TAKE_PRODUCT,   // choices: every pair of them
     TAKE_NO_SECOND, // two cannot be joined
@@ -72,11 +71,13 @@ static const struct word {
     {"const", TAKE_SAME},
     {"anyOf", TAKE_PRODUCT},
     {"oneOf", TAKE_PRODUCT},
-    {"properties", TAKE_EACH},
+    {"properties", TAKE_NO_SECOND}, // but for join_properties
     {"required", TAKE_ALL},
     {"additionalProperties", TAKE_BOTH},
+    {"unevaluatedProperties", TAKE_BOTH},
     {"items", TAKE_BOTH},
     {"additionalItems", TAKE_BOTH},
+    {"unevaluatedItems", TAKE_BOTH},
     {"prefixItems", TAKE_NO_SECOND},
     {"minItems", TAKE_LARGER},
     {"maxItems", TAKE_SMALLER},
@@ -140,16 +141,6 @@ static json_t *both_of(json_t *a, json_t *b) {
     return json_equal(a, b) ? json_incref(a) : json_pack("{s:[O, O]}", "allOf", a, b);
 }
 
-static json_t *each_of(const json_t *a, json_t *b) {
-    json_t *out = json_copy((json_t *)(uintptr_t)a), *value;
-    const char *name;
-    json_object_foreach(b, name, value) {
-        json_t *old = json_object_get(out, name);
-        json_object_set_new(out, name, old ? both_of(old, value) : json_incref(value));
-    }
-    return out;
-}
-
 static json_t *product_of(const json_t *a, const json_t *b) {
     json_t *out = json_array(), *x, *y;
     size_t i, k;
@@ -173,7 +164,6 @@ static json_t *join_values(enum rule rule, json_t *old, json_t *value) {
     case TAKE_BOTH:
         out = json_is_array(old) || json_is_array(value) ? NULL : both_of(old, value);
         break;
-    case TAKE_EACH: out = each_of(old, value); break;
     case TAKE_ALL: out = json_copy(old), json_array_extend(out, value); break;
     case TAKE_PRODUCT: out = product_of(old, value); break;
     case TAKE_NO_SECOND: break;
@@ -216,21 +206,50 @@ static double length_of(const char *text) {
 }
 
 // True if a number is not beyond the bounds that words name, as far as they are there.
-static bool is_within(double value, const json_t *all, const char *least, const char *most) {
-    const json_t *low = json_object_get(all, least), *high = json_object_get(all, most);
+static bool is_within(double value, const json_t *node, const char *least, const char *most) {
+    const json_t *low = json_object_get(node, least), *high = json_object_get(node, most);
     return (!json_is_number(low) || value >= json_number_value(low)) &&
            (!json_is_number(high) || value <= json_number_value(high));
 }
 
-static bool is_possible(const json_t *all, const json_t *value) {
-    const json_t *constant = json_object_get(all, "const");
+// True if a number is not at or beyond a bound that excludes itself. Drafts before the sixth say
+// with true that minimum or maximum does.
+static bool is_inside(double value, const json_t *node) {
+    const json_t *low = json_object_get(node, "exclusiveMinimum"),
+                 *high = json_object_get(node, "exclusiveMaximum");
+    if (json_is_true(low)) low = json_object_get(node, "minimum");
+    if (json_is_true(high)) high = json_object_get(node, "maximum");
+    return (!json_is_number(low) || value > json_number_value(low)) &&
+           (!json_is_number(high) || value < json_number_value(high));
+}
+
+static bool has_required(const json_t *value, const json_t *node) {
+    const json_t *name;
+    size_t i;
+    json_array_foreach(json_object_get(node, "required"), i, name) {
+        if (json_is_string(name) && !json_object_get(value, json_string_value(name))) return false;
+    }
+    return true;
+}
+
+bool schema_may_be(const json_t *node, const json_t *value) {
+    const json_t *constant = json_object_get(node, "const");
     if ((constant && !json_equal(constant, value)) ||
-        !has_type(value, json_object_get(all, "type")))
+        !has_type(value, json_object_get(node, "type")))
         return false;
-    if (json_is_number(value))
-        return is_within(json_number_value(value), all, "minimum", "maximum");
-    return !json_is_string(value) ||
-           is_within(length_of(json_string_value(value)), all, "minLength", "maxLength");
+    switch (json_typeof(value)) {
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return is_within(json_number_value(value), node, "minimum", "maximum") &&
+               is_inside(json_number_value(value), node);
+    case JSON_STRING:
+        return is_within(length_of(json_string_value(value)), node, "minLength", "maxLength");
+    case JSON_ARRAY: return is_within((double)json_array_size(value), node, "minItems", "maxItems");
+    case JSON_OBJECT:
+        return has_required(value, node) &&
+               is_within((double)json_object_size(value), node, "minProperties", "maxProperties");
+    default: return true;
+    }
 }
 
 // Leaves those values of enum and const, as enum, that the other words allow.
@@ -244,7 +263,7 @@ static void keep_possible_values(json_t *all) {
     else if (constant)
         values = json_pack("[O]", constant);
     json_array_foreach(values, i, value) {
-        if (is_possible(all, value)) json_array_append(kept, value);
+        if (schema_may_be(all, value)) json_array_append(kept, value);
     }
     if (values) json_object_set(all, "enum", kept);
     if (values) json_object_del(all, "const");
@@ -276,6 +295,28 @@ static enum status add_word(json_t *all, const char *name, json_t *value, struct
     return OK;
 }
 
+// Adds the properties of part. One that a single schema names must meet what the other schema says
+// of additional ones.
+static void join_properties(json_t *all, const json_t *part) {
+    json_t *ours = json_object_get(all, "properties"),
+           *theirs = json_object_get(part, "properties"),
+           *our_other = json_object_get(all, "additionalProperties"),
+           *their_other = json_object_get(part, "additionalProperties"), *out = json_object(),
+           *value;
+    const char *name;
+    json_object_foreach(ours, name, value) {
+        json_t *beside = json_object_get(theirs, name);
+        if (!beside) beside = their_other;
+        json_object_set_new(out, name, beside ? both_of(value, beside) : json_incref(value));
+    }
+    json_object_foreach(theirs, name, value) {
+        if (json_object_get(ours, name)) continue;
+        json_object_set_new(out, name, our_other ? both_of(value, our_other) : json_incref(value));
+    }
+    if (ours || theirs) json_object_set(all, "properties", out);
+    json_decref(out);
+}
+
 enum status schema_join(const json_t *root, json_t *all, const json_t *part, int depth,
                         struct err *e) {
     const char *reference = json_string_value(json_object_get(part, "$ref")), *name;
@@ -293,10 +334,42 @@ enum status schema_join(const json_t *root, json_t *all, const json_t *part, int
     json_array_foreach(json_object_get(part, "allOf"), i, each) {
         if (schema_join(root, all, each, depth + 1, e)) return e->status;
     }
+    join_properties(all, part);
     json_object_foreach((json_t *)(uintptr_t)part, name, value) {
-        if (strcmp(name, "allOf") == 0 || strcmp(name, "$ref") == 0) continue;
+        if (strcmp(name, "allOf") == 0 || strcmp(name, "$ref") == 0 ||
+            strcmp(name, "properties") == 0)
+            continue;
         if (add_word(all, name, value, e)) return e->status;
     }
     if (depth == 0) keep_possible_values(all);
     return OK;
+}
+
+static bool is_object_only(const json_t *joined) {
+    const json_t *type = json_object_get(joined, "type");
+    return is_type(json_array_size(type) == 1 ? json_array_get(type, 0) : type, "object");
+}
+
+// True if nothing meets what a schema says of a property that it requires.
+static bool lacks_property(const json_t *root, const json_t *joined, const char *name, int depth) {
+    const json_t *property = json_object_get(json_object_get(joined, "properties"), name);
+    if (!property) property = json_object_get(joined, "additionalProperties");
+    json_t *own = property ? json_object() : NULL;
+    struct err e;
+    const bool lacks = own && !schema_join(root, own, property, 0, &e) &&
+                       schema_meets_nothing(root, own, depth + 1);
+    json_decref(own);
+    return lacks;
+}
+
+bool schema_meets_nothing(const json_t *root, const json_t *joined, int depth) {
+    const json_t *values = json_object_get(joined, "enum"), *name;
+    bool nothing = json_is_array(values) && json_array_size(values) == 0;
+    size_t i;
+    if (depth == DEPTH_MOST || !is_object_only(joined)) return nothing;
+    json_array_foreach(json_object_get(joined, "required"), i, name) {
+        nothing = nothing || (json_is_string(name) &&
+                              lacks_property(root, joined, json_string_value(name), depth));
+    }
+    return nothing;
 }

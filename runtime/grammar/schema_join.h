@@ -16,9 +16,15 @@
 enum status schema_find(const json_t *root, const char *path, const json_t **out, struct err *e);
 // True if words beside this one say what meets the schema.
 bool schema_has_beside(const json_t *node, const char *word);
+// False if type, const, bounds, lengths, sizes or required keys of the schema exclude
+// the value. It may be excluded by other words.
+bool schema_may_be(const json_t *node, const json_t *value);
 // Adds to the object all what part says; values that need no change are shared. depth is that of
 // the call, from 0. ERR_FORMAT, ERR_LIMIT, ERR_UNSUPPORTED, ERR_MEMORY.
 enum status schema_join(const json_t *root, json_t *all, const json_t *part, int depth,
                         struct err *e);
+// True if nothing meets a schema that schema_join filled, as far as types, values and required
+// properties show it. depth is that of the call, from 0.
+bool schema_meets_nothing(const json_t *root, const json_t *joined, int depth);
 
 #endif
