@@ -102,6 +102,9 @@ static enum status write_result(struct run *run, struct err *e) {
         report_json_peaks(&use, machine), "heap", heap_report(&run->writer.grown), "usage",
         report_json_usage(engine_trace(engine), machine), "plan",
         report_json_plan(engine_plan(engine), engine_shape(engine)));
+    if (root && run->writer.cli->options.echo &&
+        json_object_set_new(root, "prompt", report_json_text(run->text, run->text_bytes)))
+        return json_decref(root), err_memory(e, run->text_bytes, "the JSON result");
     return report_json_write(root, stdout, e);
 }
 

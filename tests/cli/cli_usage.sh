@@ -342,6 +342,17 @@ run = json.load(open(sys.argv[1]))
 sys.exit(not (run["stop"] == "context" and run["prompt_tokens"] + len(run["tokens"]) == 16 + 1))
 X
 result usage_context_full_to_the_last_token
+for echo in '' --echo; do
+    printf 'Once\377 upon' >"$work/bytes"
+    call run -m "$MODEL" -f "$work/bytes" -n 3 --temp 0 --json -q $echo
+    [ $code -eq 0 ] && python3 - "$out" "$echo" <<'X'
+import json, sys
+run = json.load(open(sys.argv[1]))
+expected = "Once\ufffd upon" if sys.argv[2] else None
+sys.exit(not (run.get("prompt") == expected and "Once" not in run["text"]))
+X
+    result "usage_json_prompt$(echo "$echo" | tr - _)"
+done
 call run -m "$MODEL" -p 'Once upon a time' -n 9 --temp 0 --ignore-eos --json -v
 [ $code -eq 0 ] && python3 - "$out" "$err" <<'X'
 import json, re, sys
