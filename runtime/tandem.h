@@ -239,7 +239,8 @@ enum {
     TANDEM_PARSE_SPECIAL = 2, // names of control tokens in the text become tokens, else plain text
     TANDEM_SHOW_SPECIAL = 4,  // control tokens become their names, else nothing
 };
-// Turns text[length], which may hold any bytes, into tokens. flags: ADD_SPECIAL, PARSE_SPECIAL.
+// Turns text[length], which may hold any bytes, into tokens. flags: ADD_SPECIAL, PARSE_SPECIAL. It
+// fails where the model has no token for a character or a byte, as many have none for 0xff.
 enum tandem_status tandem_tokenize(const struct tandem_engine *engine, const char *text,
                                    size_t length, unsigned flags, struct tandem_tokens *out,
                                    struct tandem_error *e);

@@ -259,8 +259,6 @@ enum status chat_command(struct chat *chat, const char *text, enum chat_action *
     mem_free(copy);
     *action = call.action;
     if (status == OK) return OK;
-    char line[1024];
-    fprintf(stderr, "%s\n", err_sentence(e, line, sizeof line));
-    if (e->fix[0]) fprintf(stderr, "  %c%s\n", toupper((unsigned char)e->fix[0]), e->fix + 1);
+    chat_say_error(e);
     return status == ERR_MEMORY ? status : OK;
 }

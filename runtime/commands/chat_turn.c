@@ -8,6 +8,7 @@
 #include "runtime/commands/chat_thinking.h"
 #include "runtime/generate/reply_grammar.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,10 +32,14 @@ static enum status encode(struct chat *chat, const struct chat_message *messages
         .messages = messages, .n_messages = n, .tools = chat->style.tools, .with_reply = true};
     const bool off = chat->writer.cli->options.thinking == THINKING_OFF;
     chat->tokens.count = 0;
+    chat->has_lost = false;
     if (chat_render(&chat->format, &c, &chat->text, e) ||
-        (off && chat_text_end_thought(&chat->text, chat->format.marks, e)) ||
-        chat_encode(chat->writer.generator.tokenizer, &chat->text, &chat->tokens, e))
+        (off && chat_text_end_thought(&chat->text, chat->format.marks, e)))
         return e->status;
+    if (chat_encode(chat->writer.generator.tokenizer, &chat->text, &chat->tokens, e)) {
+        chat->has_lost = e->status == ERR_UNSUPPORTED;
+        return e->status;
+    }
     for (uint64_t i = 0; i < chat->drawn.count; i++)
         if (token_list_push(&chat->tokens, chat->drawn.ids[i], e)) return e->status;
     return OK;
@@ -85,10 +90,14 @@ static void say_dropped(struct chat *chat) {
             context_of(chat), n == 1 ? "turn" : "turns");
 }
 
+// True if more turns may come after one that was refused.
+static bool takes_turns(const struct chat *chat) {
+    return chat->tells || chat->writer.cli->options.by_lines;
+}
+
 static void say_full(const struct chat *chat) {
-    const bool takes_commands = chat->tells || chat->writer.cli->options.by_lines;
     fprintf(stderr, "tandem: the context of %d tokens is full\n%s a larger -c\n", context_of(chat),
-            takes_commands ? "Type /clear to begin anew, or start with" : "Start with");
+            takes_turns(chat) ? "Type /clear to begin anew, or start with" : "Start with");
 }
 
 // Reads what of tokens the session does not hold already. One at least is left, whose logits are
@@ -111,11 +120,23 @@ static void withdraw(struct chat *chat) {
     fprintf(stderr, "%s\n", texts[chat_history_withdraw(&chat->history)]);
 }
 
+void chat_say_error(const struct err *e) {
+    char line[1024];
+    fprintf(stderr, "%s\n", err_sentence(e, line, sizeof line));
+    if (e->fix[0]) fprintf(stderr, "  %c%s\n", toupper((unsigned char)e->fix[0]), e->fix + 1);
+}
+
 // Reads the person's message. *reads is false if the turn ends here, which the person was told.
 static enum status read_message(struct chat *chat, bool *reads, struct err *e) {
     size_t n_left_out;
     *reads = false;
-    if (encode_within(chat, context_of(chat), &n_left_out, e)) return e->status;
+    const enum status encoded = encode_within(chat, context_of(chat), &n_left_out, e);
+    if (encoded && chat->has_lost && takes_turns(chat)) {
+        chat_say_error(e);
+        withdraw(chat);
+        return OK;
+    }
+    if (encoded) return encoded;
     if (chat->tokens.count > (uint64_t)context_of(chat)) {
         say_full(chat);
         withdraw(chat);

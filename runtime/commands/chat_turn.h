@@ -31,6 +31,7 @@ struct chat {
     struct token_list drawn;       // the reply so far
     struct token_list thought_end; // what ends a thought that is longer than --reasoning-budget
     bool thought_ended;            // so it did in this reply
+    bool has_lost;                 // the conversation has what no token stands for
     size_t n_dropped;              // turns that were forgotten, which the person was not told yet
 };
 
@@ -47,9 +48,12 @@ enum status chat_change_format(struct chat *chat, struct err *e);
 enum status chat_add_result(struct chat *chat, const char *text, bool *complete, struct err *e);
 
 // Answers the last message of the conversation, which is the person's or a tool's. *answered is
-// false if it was not read, because of Ctrl-C or since it is longer than the context, as a line
-// says; then the message is no longer in the conversation, or the old answer is in it again.
+// false if it was not read, because of Ctrl-C, or since it is longer than the context or has what
+// no token stands for, as a line says; then the message is no longer in the conversation, or the
+// old answer is in it again.
 enum status chat_answer(struct chat *chat, bool *answered, struct err *e);
+
+void chat_say_error(const struct err *e); // what is wrong with a turn, to the person
 
 // Tokens of the context that are used; the last one drawn, which is not read yet, may find it full.
 int32_t chat_context_used(const struct chat *chat);

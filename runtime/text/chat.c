@@ -395,7 +395,7 @@ enum status chat_encode(const struct tokenizer *t, const struct chat_text *text,
     const uint64_t n_first = out->count;
     if (tokenizer_encode(t, text->bytes, text->length, flags, out, e) != OK) {
         out->count = n_before;
-        return e->status;
+        return err_context(e, "the conversation");
     }
     // The template may put BOS first too.
     if (wants_bos && out->count > n_first && out->ids[n_first] == tokenizer_bos(t)) {

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "runtime/text/tokenizer_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define REPLACEMENT "\xef\xbf\xbd"   // U+FFFD
@@ -95,6 +96,31 @@ static int32_t next_special(const struct tokenizer *t, const struct marked_text 
     return -1;
 }
 
+// Says what is lost, and where it is first in part, which begins at byte offset of the text. A
+// normalised character may not be there.
+static enum status name_lost(struct gguf_text lost, struct gguf_text part, size_t offset,
+                             struct err *e) {
+    char name[64], where[48] = "";
+    size_t at = 0, n;
+    const bool whole = utf8_look(lost.bytes, lost.length, &n) == UTF8_WHOLE;
+    lost.length = whole ? n : 1;
+    for (; at < part.length; at += n) {
+        n = utf8_step(part.bytes + at, part.length - at);
+        if (n == lost.length && memcmp(part.bytes + at, lost.bytes, n) == 0) break;
+    }
+    if (at < part.length)
+        (void)snprintf(where, sizeof where, " at offset %zu of the text", offset + at);
+    if (whole)
+        (void)snprintf(name, sizeof name, "the character U+%04X, '%.*s',",
+                       (unsigned)utf8_code(lost.bytes, n), (int)lost.length, lost.bytes);
+    else
+        (void)snprintf(name, sizeof name, "the byte 0x%02x,", (uint8_t)lost.bytes[0]);
+    err_set(e, ERR_UNSUPPORTED, "no token of the model stands for %s%s", name, where);
+    return err_fix(e, whole ? "take the character out of the text"
+                            : "the byte is no UTF-8: take it out of the text, or convert the text, "
+                              "as by iconv -f LATIN1 -t UTF-8");
+}
+
 static enum status encode_part(const struct tokenizer *t, struct encode_scratch *scratch,
                                struct gguf_text part, bool prefix, struct token_list *out,
                                struct err *e) {
@@ -114,6 +140,7 @@ static enum status encode_parts(const struct tokenizer *t, const struct marked_t
         int32_t special = next_special(t, m, at, &where);
         struct gguf_text part = {text.bytes + at, where - at};
         if (part.length > 0) status = encode_part(t, &scratch, part, prefix, out, e);
+        if (scratch.lost.length > 0) status = name_lost(scratch.lost, part, at, e);
         at = where;
         if (special < 0 || status != OK) continue;
         status = token_list_push(out, special, e);

@@ -37,10 +37,10 @@ void tokenizer_close(struct tokenizer *t); // NULL is allowed
 
 // Appends the ids of text[length] to *out; a failure leaves *out unchanged. The text may hold any
 // bytes, also zeros and bytes that are not UTF-8: each of those is separated from its neighbours
-// like a control character and keeps its value. Only bytes without a token in the vocabulary are
-// lost. The Qwen families convert the text to Unicode normal form C, unigram models by the map in
-// their file. Control tokens come out only
-// with parse_special, user-defined tokens always. ERR_LIMIT above 512 MiB.
+// like a control character and keeps its value. ERR_UNSUPPORTED names the first character or byte
+// for which the vocabulary has no token, not even an unknown one. The Qwen families convert the
+// text to Unicode normal form C, unigram models by the map in their file. Control tokens come out
+// only with parse_special, user-defined tokens always. ERR_LIMIT above 512 MiB.
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t length,
                              struct tokenizer_flags flags, struct token_list *out, struct err *e);
 

@@ -3,10 +3,9 @@
  *
  * Words come from the pre-tokenizer; each starts as one token per byte or character, and the
  * adjacent pair of lowest rank is merged until there is none, through a heap, so that a word of n
- * bytes costs O(n log n). A character without a token becomes its bytes; bytes for which the
- * vocabulary has no token are left out. Reads the tables of struct
- * tokenizer; works in the caller's scratch. Tested by tests/runtime/test_tokenizer.c and the
- * goldens.
+ * bytes costs O(n log n). A character without a token becomes its bytes; one whose bytes have no
+ * tokens either ends the call. Reads the tables of struct tokenizer; works in the caller's scratch.
+ * Tested by tests/runtime/test_tokenizer.c and the goldens.
  */
 #include "runtime/text/tokenizer_internal.h"
 
@@ -48,8 +47,7 @@ static void map_bytes(struct tokenizer *t) {
     }
     if (n_missing > 0)
         log_line(t->log, LOG_INFO,
-                 "vocabulary: %" PRIu32 " bytes have no token and are left out "
-                 "of any text",
+                 "vocabulary: %" PRIu32 " bytes have no token; texts with them are refused",
                  n_missing);
 }
 
@@ -245,22 +243,20 @@ static void merge_all(struct word *w) {
     }
 }
 
-// Makes symbols of the characters or bytes of text that have a token; returns their number.
+// Makes symbols of the characters of text, or of the bytes of those that have no token. Fills *lost
+// with the first character that cannot be written so.
 static uint32_t fill_symbols(const struct tokenizer *t, struct gguf_text text,
-                             struct bpe_symbol *symbols) {
+                             struct bpe_symbol *symbols, struct gguf_text *lost) {
     uint32_t n = 0;
-    size_t end = 0; // of the character without a token whose bytes are taken
     for (size_t i = 0, length; i < text.length; i += length) {
-        length = t->characters && i >= end ? utf8_step(text.bytes + i, text.length - i) : 1;
-        int32_t id = t->characters && i >= end ? find_plain(t, text.bytes + i, length) : -1;
-        if (id < 0) {
-            if (i >= end) end = i + length;
-            length = 1;
-            id = t->byte_ids[(uint8_t)text.bytes[i]];
+        length = utf8_step(text.bytes + i, text.length - i);
+        const int32_t whole = t->characters ? find_plain(t, text.bytes + i, length) : -1;
+        for (size_t k = 0; k < (whole < 0 ? length : 1); k++) {
+            const int32_t id = whole < 0 ? t->byte_ids[(uint8_t)text.bytes[i + k]] : whole;
+            if (id < 0 && lost->length == 0) *lost = (struct gguf_text){text.bytes + i, length};
+            symbols[n] = (struct bpe_symbol){id, -1, NO_RANK, n - 1, n + 1};
+            n++;
         }
-        if (id < 0) continue;
-        symbols[n] = (struct bpe_symbol){id, -1, NO_RANK, n - 1, n + 1};
-        n++;
     }
     if (n > 0) {
         symbols[0].previous = NO_SYMBOL;
@@ -308,7 +304,9 @@ static enum status encode_word(const struct tokenizer *t, struct encode_scratch 
         token_buffer_reserve(&scratch->heap, n_bytes, 3 * sizeof(struct bpe_candidate), e) != OK)
         return e->status;
     struct word w = {t, scratch->symbols.memory, scratch->heap.memory, 0};
-    uint32_t n = fill_symbols(t, text, w.symbols);
+    struct gguf_text lost = {NULL, 0};
+    uint32_t n = fill_symbols(t, text, w.symbols, &lost);
+    if (lost.length > 0) return encode_lose(scratch, lost, e);
     for (uint32_t i = 0; i < n; i++) find_candidate(&w, i);
     merge_all(&w);
     for (uint32_t i = n > 0 ? 0 : NO_SYMBOL; i != NO_SYMBOL; i = w.symbols[i].next)

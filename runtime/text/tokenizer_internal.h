@@ -49,7 +49,16 @@ struct encode_scratch { // zeroed at the start of an encode call
     struct token_buffer codes;  // code points, for normal form C
     struct token_buffer splits; // SentencePiece: the splits of unused tokens, by id
     struct token_buffer stack;  // SentencePiece: pieces to be split again
+    struct gguf_text lost;      // the character or byte without a token that ended the call
 };
+// Notes what has no token, in memory of the scratch or of the text, and returns ERR_UNSUPPORTED,
+// whose message tokenizer_encode writes.
+static inline enum status encode_lose(struct encode_scratch *scratch, struct gguf_text character,
+                                      struct err *e) {
+    scratch->lost = character;
+    return err_set(e, ERR_UNSUPPORTED, "no token of the model stands for a part of the text");
+}
+
 #define NO_SYMBOL UINT32_MAX
 #define NO_RANK   UINT32_MAX
 
@@ -67,10 +76,11 @@ enum status unigram_encode(const struct tokenizer *t, struct encode_scratch *scr
                            struct err *e);
 
 // Writes characters without a token as their bytes, or as the unknown token, once for a run of
-// them. Without an unknown token they are left out. *after_unknown: the last id written is the
+// them. Without an unknown token they are lost. *after_unknown: the last id written is the
 // unknown token.
-enum status spm_emit_bytes(const struct tokenizer *t, struct gguf_text text, bool *after_unknown,
-                           struct token_list *out, struct err *e);
+enum status spm_emit_bytes(const struct tokenizer *t, struct encode_scratch *scratch,
+                           struct gguf_text text, bool *after_unknown, struct token_list *out,
+                           struct err *e);
 
 // Called before the pieces are entered: converts them to the normalised form of text, and sets the
 // default ids.

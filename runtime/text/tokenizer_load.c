@@ -359,8 +359,8 @@ static void settle_unknown(struct tokenizer *t) {
     if (t->unknown < 0) return;
     if (t->unknown == t->bos || (t->flags[t->unknown] & TOKEN_ENDS)) {
         log_line(t->log, LOG_WARN,
-                 "the unknown token begins or ends a text; characters without a "
-                 "token are left out instead");
+                 "the unknown token begins or ends a text; texts with characters "
+                 "without a token are refused instead");
         t->unknown = -1;
     } else {
         set_kind(t, t->unknown, TOKEN_UNKNOWN);

@@ -231,15 +231,16 @@ static enum status merge_all(struct merging *m, struct err *e) {
 
 // ---- Output -------------------------------------------------------------------------------------
 
-enum status spm_emit_bytes(const struct tokenizer *t, struct gguf_text text, bool *after_unknown,
-                           struct token_list *out, struct err *e) {
-    bool complete = true;
-    for (size_t i = 0; i < text.length; i++)
-        complete = complete && t->byte_ids[(uint8_t)text.bytes[i]] >= 0;
-    if (!complete) {
+enum status spm_emit_bytes(const struct tokenizer *t, struct encode_scratch *scratch,
+                           struct gguf_text text, bool *after_unknown, struct token_list *out,
+                           struct err *e) {
+    size_t n_known = 0;
+    while (n_known < text.length && t->byte_ids[(uint8_t)text.bytes[n_known]] >= 0) n_known++;
+    if (n_known < text.length) {
         bool again = *after_unknown;
+        if (t->unknown < 0) return encode_lose(scratch, text, e);
         *after_unknown = true;
-        return again || t->unknown < 0 ? OK : token_list_push(out, t->unknown, e);
+        return again ? OK : token_list_push(out, t->unknown, e);
     }
     *after_unknown = false;
     for (size_t i = 0; i < text.length; i++)
@@ -266,7 +267,8 @@ static enum status emit(struct merging *m, struct gguf_text text, struct token_l
         }
         struct gguf_text piece = {text.bytes, length};
         if (id < 0 || kind_of(m->t, id) == TOKEN_UNKNOWN || kind_of(m->t, id) == TOKEN_CONTROL) {
-            if (spm_emit_bytes(m->t, piece, &m->after_unknown, out, e) != OK) return e->status;
+            if (spm_emit_bytes(m->t, m->scratch, piece, &m->after_unknown, out, e) != OK)
+                return e->status;
         } else {
             m->after_unknown = false;
             if (token_list_push(out, id, e) != OK) return e->status;

@@ -157,7 +157,7 @@ enum status unigram_encode(const struct tokenizer *t, struct encode_scratch *scr
         struct gguf_text piece = {text.bytes + at, end - at};
         enum status status;
         if (nodes[end].id < 0) {
-            status = spm_emit_bytes(t, piece, &after_unknown, out, e);
+            status = spm_emit_bytes(t, scratch, piece, &after_unknown, out, e);
         } else {
             after_unknown = false;
             status = token_list_push(out, nodes[end].id, e);

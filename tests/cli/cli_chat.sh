@@ -55,6 +55,16 @@ chat 'What is the capital of Italy?\nAnd of France?\n' -sys 'Be brief.' -n 12 -q
     [ "$(wc -l <"$work/out")" -eq 2 ]
 result chat_stop_text
 
+# A turn with a byte without a token is taken back; the conversation goes on. Else it is an error.
+chat 'What is \377?\nWhat is the capital of Italy?\n' -sys 'Be brief.' -n 12 -q
+[ $code -eq 0 ] && printf '%s\n' "$(answer "$first")" | cmp -s - "$work/out" &&
+    grep -q '^the conversation: no token of the model stands for the byte 0xff, at offset [0-9]* of the' "$work/err" &&
+    grep -q '^  The byte is no UTF-8: ' "$work/err" && grep -q '^Your message was not added' "$work/err"
+result chat_byte_without_a_token
+once 'What is \377?' -n 2 -q
+[ $code -eq 1 ] && ! [ -s "$work/out" ] && grep -q 'error: the conversation: no token .* the byte 0xff,' "$work/err"
+result chat_byte_without_a_token_once
+
 # ---- Templates -----------------------------------------------------------------------------------
 # The model's own template and ChatML say the same where there is a system prompt.
 chat 'What is the capital of Italy?\nAnd of France?\n' -sys 'Be brief.' -n 12 -q

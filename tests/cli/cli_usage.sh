@@ -292,7 +292,9 @@ wrong context_of_too_many "got '9000000000k'" plan -m "$MODEL" -c 9000000000k
 call plan -m "$MODEL" --device none
 [ $code -eq 0 ] && grep -q '^context 4096,' "$out"
 result usage_context_by_default
-wrong prompt_without_tokens 'no token of the model' run -m "$MODEL" -q -p "$(printf '\377\376')"
+call run -m "$MODEL" -q -p "$(printf '\377\376')"
+[ $code -eq 1 ] && ! [ -s "$out" ] && grep -q 'no token of the model stands for the byte 0xff' "$err"
+result usage_prompt_without_tokens
 call run -m "$MODEL" -p '\x\n\n\n' -n 0 --no-escape
 sed -n 's/.*prompt  *\([0-9]*\) token.*/\1/p' "$err" >"$work/page"
 call run -m "$MODEL" -p '\x\n\n\n' -n 0
@@ -342,8 +344,16 @@ run = json.load(open(sys.argv[1]))
 sys.exit(not (run["stop"] == "context" and run["prompt_tokens"] + len(run["tokens"]) == 16 + 1))
 X
 result usage_context_full_to_the_last_token
+printf 'Once \377 upon' >"$work/bytes"
+for command in run tokenize perplexity imatrix; do
+    case $command in imatrix) more="-o $work/sums" ;; *) more= ;; esac
+    call $command -m "$MODEL" -f "$work/bytes" $more
+    [ $code -eq 1 ] && ! [ -s "$out" ] &&
+        grep -q 'no token of the model stands for the byte 0xff, at offset 5 of the text' "$err"
+    result usage_byte_without_a_token_$command
+done
 for echo in '' --echo; do
-    printf 'Once\377 upon' >"$work/bytes"
+    printf 'Once\344 upon' >"$work/bytes"
     call run -m "$MODEL" -f "$work/bytes" -n 3 --temp 0 --json -q $echo
     [ $code -eq 0 ] && python3 - "$out" "$echo" <<'X'
 import json, sys

@@ -2,7 +2,8 @@
  *
  * The first byte chooses the family and the pre-tokenizer, the second and third how much of the
  * rest makes tokens, kinds, scores and merges; what is left is the text. What opens must encode any
- * text, decode to bytes of its own and keep the promises of tokenizer.h. Run by tests/fuzz/fuzz.sh.
+ * text for which it has tokens, decode to bytes of its own and keep the promises of tokenizer.h.
+ * Run by tests/fuzz/fuzz.sh.
  */
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -97,7 +98,8 @@ static void check_text(const struct tokenizer *t, struct gguf_text text, uint8_t
     struct token_list ids = {0};
     struct err e;
     struct tokenizer_flags flags = {options & 1, options & 2};
-    require(tokenizer_encode(t, text.bytes, text.length, flags, &ids, &e) == OK);
+    const enum status status = tokenizer_encode(t, text.bytes, text.length, flags, &ids, &e);
+    require(status == OK || (status == ERR_UNSUPPORTED && ids.count == 0));
     for (uint64_t i = 0; i < ids.count; i++) {
         require(ids.ids[i] >= 0 && (uint32_t)ids.ids[i] < tokenizer_count(t));
         tokenizer_is_end(t, ids.ids[i]);

@@ -248,6 +248,17 @@ static void check_normal_form(void **state) {
     subject_close(&s);
 }
 
+// The text is refused, and the message has the words.
+static void assert_lost(struct subject *s, const char *text, const char *words) {
+    struct token_list ids = {0};
+    struct err e;
+    assert_int_equal(tokenizer_encode(s->t, text, strlen(text), SPECIAL, &ids, &e),
+                     ERR_UNSUPPORTED);
+    if (!strstr(e.what, words)) fail_msg("%s: %s", words, e.what);
+    assert_true(e.fix[0] && ids.count == 0);
+    token_list_close(&ids);
+}
+
 static void check_missing_bytes(void **state) {
     (void)state;
     struct vocab_build v;
@@ -256,8 +267,21 @@ static void check_missing_bytes(void **state) {
     v.tokens['b'] = "bb";
     subject_open(&s, &v);
     assert_non_null(strstr(s.warnings, "1 bytes have no token"));
-    assert_ids(&s, "abc", PLAIN, "97 99");
-    assert_ids(&s, "b", PLAIN, "");
+    assert_ids(&s, "ac", PLAIN, "97 99");
+    assert_lost(&s, "abc", "the character U+0062, 'b', at offset 1 of the text");
+    subject_close(&s);
+    vocab_init_bpe(&v);
+    v.pre = "qwen2"; // makes normal form C
+    v.tokens[0xa9] = "a9", v.tokens[0xff] = "ff";
+    vocab_add(&v, "<c>", TOKEN_CONTROL, 0); // 256
+    subject_open(&s, &v);
+    assert_lost(&s, "a\xc3\xbf\xff", "stands for the byte 0xff, at offset 3 of the text");
+    assert_non_null(strstr(s.warnings, "2 bytes have no token"));
+    assert_lost(&s, "\xff<c>\xff", "0xff, at offset 0 of");
+    assert_lost(&s, "a<c>b\xff<c>", "0xff, at offset 5 of");
+    assert_lost(&s, "\xc3x\xa9x\u00e9", "the byte 0xa9, at offset 2 of");
+    assert_lost(&s, "a\u00e9", "the character U+00E9, '\u00e9', at offset 1 of the text");
+    assert_lost(&s, "ae\u0301", "the character U+00E9, '\u00e9',"); // is not in the text
     subject_close(&s);
 }
 
@@ -376,7 +400,9 @@ static void check_no_byte_tokens(void **state) {
     v.n_tokens = v.n_types = v.n_scores = 1;
     vocab_add(&v, "a", TOKEN_NORMAL, -9); // 1: too few tokens for the default ids
     subject_open(&s, &v);
-    assert_ids(&s, "axa", FRAMED, "1 1");
+    assert_ids(&s, "aa", FRAMED, "1 1");
+    assert_lost(&s, "aax", "the character U+0078, 'x', at offset 2 of the text");
+    assert_lost(&s, "a\xfe", "the byte 0xfe, at offset 1 of the text");
     assert_int_equal(tokenizer_bos(s.t), -1);
     subject_close(&s);
     vocab_init_spm(&v);
