@@ -84,7 +84,8 @@ static const struct command_words commands[COMMAND_COUNT] = {
                             "Cuts the tokens into windows of -c and scores every token of a window "
                             "but its first, in\nnatural logarithms. A last window of one token is "
                             "left out. llama-perplexity has another rule,\nwhose numbers are "
-                            "lower: --second-half goes by it.\n",
+                            "lower: --second-half goes by it. "
+                            "Ctrl-C prints what is scored so far.\n",
                             "-m model.gguf -f text.txt -c 512"},
     [COMMAND_QUANTIZE] =
         {"quantize", "FILE OUT TYPE", "writes a model with smaller types",

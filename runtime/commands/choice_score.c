@@ -30,8 +30,9 @@ static const struct suite MULTIPLE_CHOICE = {"multiple_choice", multiple_choice_
 
 struct score {
     const struct suite *suite;
-    char *file; // owned; the tasks borrow it
-    struct choice_tasks tasks;
+    char *file;                // owned; the tasks borrow it
+    struct choice_tasks tasks; // after Ctrl-C those that are scored
+    int32_t n_asked;           // tasks before it
     struct choice_tokens tokens;
     struct engine *engine; // borrowed
     struct choice_scorer scorer;
@@ -101,8 +102,14 @@ static enum status measure(void *context, struct cli *cli, struct engine *engine
     const struct progress progress = cli_progress(cli);
     struct score *s = context;
     s->engine = engine;
+    s->n_asked = s->tasks.n_tasks;
     if (choice_scorer_open(&s->scorer, engine, e)) return e->status;
-    return choice_scorer_run(&s->scorer, &s->tasks, &s->tokens, &progress, e);
+    if (choice_scorer_run(&s->scorer, &s->tasks, &s->tokens, &progress, e) == OK) return OK;
+    if (e->status != ERR_CANCELLED) return e->status;
+    cli->interrupted = true;
+    if (s->scorer.n_scored == 0) return err_set(e, ERR_CANCELLED, "interrupted; no task is scored");
+    s->tasks.n_tasks = s->scorer.n_scored;
+    return OK;
 }
 
 // ---- What comes out -----------------------------------------------------------------------------
@@ -158,8 +165,9 @@ static json_t *tasks_report(const struct score *s) {
 static enum status write_json(const struct score *s, const struct result *r, struct err *e) {
     json_t *error = r->n > 1 ? json_real(r->error) : json_null();
     return report_json_write(
-        json_pack("{s:s, s:i, s:i, s:f, s:o, s:[f, f], s:f, s:o, s:o}", "suite", s->suite->name,
-                  "tasks", r->n, "right", r->n_right, "share", r->right, "error", error,
+        json_pack("{s:s, s:i, s:i, s:b, s:i, s:f, s:o, s:[f, f], s:f, s:o, s:o}", "suite",
+                  s->suite->name, "tasks", r->n, "tasks_asked", s->n_asked, "stopped",
+                  r->n < s->n_asked, "right", r->n_right, "share", r->right, "error", error,
                   "interval_95", r->low, r->high, "chance", r->chance, "results", tasks_report(s),
                   "usage",
                   report_json_usage(engine_trace(s->engine), &engine_plan(s->engine)->machine)),
@@ -183,8 +191,10 @@ static enum status write_result(void *context, struct cli *cli, struct err *e) {
     if (cli->options.json) return write_json(s, &r, e);
     printf("%d tasks, %d right: %.4f %%", r.n, r.n_right, 100 * r.right);
     if (r.n > 1) printf(" +- %.4f", 100 * r.error);
-    printf(", between %.4f and %.4f %% with a probability of 95 %%; by chance %.4f %%\n",
-           100 * r.low, 100 * r.high, 100 * r.chance);
+    printf(", between %.4f and %.4f %% with a probability of 95 %%; by chance %.4f %%", 100 * r.low,
+           100 * r.high, 100 * r.chance);
+    if (r.n < s->n_asked) printf("; stopped after %d of %d tasks", r.n, s->n_asked);
+    putchar('\n');
     cli_flush_output(cli);
     cli_print_usage(cli, s->engine);
     return OK;

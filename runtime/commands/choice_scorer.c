@@ -129,7 +129,9 @@ enum status choice_scorer_run(struct choice_scorer *s, const struct choice_tasks
         end = end_of_group(s, tasks, first);
         ASSERT(end > first);
         if (score_group(s, tasks, tokens, first, end, e)) return e->status;
-        if (!progress_tell(progress, "measure", (uint64_t)end, (uint64_t)tasks->n_tasks))
+        s->n_scored = end;
+        if (!progress_tell(progress, "measure", (uint64_t)end, (uint64_t)tasks->n_tasks) &&
+            end < tasks->n_tasks)
             return err_set(e, ERR_CANCELLED, "interrupted");
     }
     return OK;

@@ -22,6 +22,7 @@ struct choice_scorer {
     struct batch_item *items; // owned, [room]: what the engine gets next
     struct choice_row *rows;  // owned, [room]: who wants its rows of logits
     int32_t n_items, n_rows, room;
+    int32_t n_scored; // tasks whose texts all have their log_sum
 };
 
 // Sets the context, the sessions and the rows of logits that tasks of such tokens need, of which
@@ -32,8 +33,8 @@ void choice_scorer_workload(struct workload *w, const struct choice_tokens *toke
 enum status choice_scorer_open(struct choice_scorer *s, struct engine *engine, struct err *e);
 void choice_scorer_close(struct choice_scorer *s); // accepts a zeroed or half-open one
 
-// Sets log_sum of all texts of the tasks. ERR_DEVICE, ERR_CANCELLED from the listener, which is
-// told "measure".
+// Sets log_sum of all texts of the tasks. ERR_DEVICE; ERR_CANCELLED from the listener, which is
+// told "measure": then the first n_scored tasks are scored, fewer than all.
 enum status choice_scorer_run(struct choice_scorer *s, const struct choice_tasks *tasks,
                               struct choice_tokens *tokens, const struct progress *progress,
                               struct err *e);

@@ -36,10 +36,12 @@ struct measurement {
     size_t text_bytes;
     int32_t n_window;
     int32_t first_scored; // position in a window whose next token is the first to be scored
-    int64_t n_windows, n_scored;
-    int32_t step; // tokens between the beginnings of windows
-    double sum_nats, sum_squares;
+    int64_t n_windows;    // asked for, then those that there are
+    int32_t step;         // tokens between the beginnings of windows
     uint64_t duration_ns;
+    int64_t n_measured; // windows that are scored; fewer than n_windows after Ctrl-C
+    int64_t n_scored;   // tokens
+    double sum_nats, sum_squares;
 
     int32_t *begun;              // owned: a window with its first token replaced; NULL: none is
     struct logits_writer writer; // of --kl-divergence-base
@@ -87,21 +89,41 @@ static enum status score_window(struct measurement *m, const int32_t *ids, int32
     return generate_read(&m->generator, ids, count - 1, &logits, e);
 }
 
-static enum status score_all(struct measurement *m, struct cli *cli, struct err *e) {
+// Forgets what the window that did not come to its end has added.
+static void forget_window(struct measurement *m, const struct measurement *before) {
+    m->n_scored = before->n_scored;
+    m->sum_nats = before->sum_nats;
+    m->sum_squares = before->sum_squares;
+    m->divergence = before->divergence;
+}
+
+// Scores the windows until Ctrl-C comes, and counts them.
+static enum status score_windows(struct measurement *m, struct cli *cli, struct err *e) {
     const struct progress progress = cli_progress(cli);
     const uint64_t size = (uint64_t)m->n_window, step = (uint64_t)m->step;
     const uint64_t most = ((uint64_t)m->n_windows - 1) * step + size;
     const uint64_t end = most < m->tokens.count ? most : m->tokens.count;
-    uint64_t start = clock_ns();
-    for (int64_t w = 0; w < m->n_windows && (uint64_t)w * step + 1 < end; w++) {
-        const uint64_t first = (uint64_t)w * step;
+    const int64_t there = (int64_t)((end - 2) / step + 1);
+    if (m->n_windows > there) m->n_windows = there;
+    for (bool goes_on = true; goes_on && m->n_measured < m->n_windows; m->n_measured++) {
+        const uint64_t first = (uint64_t)m->n_measured * step;
         const int32_t count = (int32_t)(end - first < size ? end - first : size);
-        if (score_window(m, m->tokens.ids + first, count, e)) return e->status;
-        if (!progress_tell(&progress, "measure", first + (uint64_t)count, end))
-            return err_set(e, ERR_CANCELLED, "interrupted");
+        const struct measurement before = *m;
+        const enum status status = score_window(m, m->tokens.ids + first, count, e);
+        if (status) forget_window(m, &before);
+        if (status) return status == ERR_CANCELLED ? OK : status;
+        goes_on = progress_tell(&progress, "measure", first + (uint64_t)count, end);
     }
+    return OK;
+}
+
+static enum status score_all(struct measurement *m, struct cli *cli, struct err *e) {
+    const uint64_t start = clock_ns();
+    if (score_windows(m, cli, e)) return e->status;
     m->duration_ns = clock_ns() - start;
-    return m->writer.row ? logits_writer_commit(&m->writer, e) : OK;
+    cli->interrupted = m->n_measured < m->n_windows;
+    if (m->n_measured == 0) return err_set(e, ERR_CANCELLED, "interrupted; no window is scored");
+    return m->writer.row && !cli->interrupted ? logits_writer_commit(&m->writer, e) : OK;
 }
 
 static void size(const void *context, struct workload *w) {
@@ -236,20 +258,28 @@ static enum status write_result(void *context, struct cli *cli, struct err *e) {
     double speed = (double)m->n_scored * 1e9 / (double)m->duration_ns;
     if (cli->options.json)
         return report_json_write(
-            json_pack("{s:I, s:f, s:f, s:f, s:f, s:i, s:i, s:b, s:o, s:o}", "tokens",
-                      (json_int_t)m->n_scored, "mean_nats", mean, "error_nats", scored.error,
-                      "perplexity", exp(mean), "tokens_per_second", speed, "window", m->n_window,
-                      "stride", m->step, "second_half", is_second_half(m), "divergence",
+            json_pack("{s:I, s:I, s:I, s:b, s:f, s:f, s:f, s:f, s:i, s:i, s:b, s:o, s:o}", "tokens",
+                      (json_int_t)m->n_scored, "windows", (json_int_t)m->n_measured,
+                      "windows_asked", (json_int_t)m->n_windows, "stopped", cli->interrupted,
+                      "mean_nats", mean, "error_nats", scored.error, "perplexity", exp(mean),
+                      "tokens_per_second", speed, "window", m->n_window, "stride", m->step,
+                      "second_half", is_second_half(m), "divergence",
                       m->base.tokens ? divergence_report(&result) : json_null(), "usage",
                       report_json_usage(engine_trace(m->engine), &engine_plan(m->engine)->machine)),
             stdout, e);
     printf("%" PRId64 " tokens scored in ", m->n_scored);
     if (m->step < m->n_window) printf("the last %d of ", m->step);
-    printf("%s of %d, %.6f nats each, perplexity %.4f +- %.4f\n",
+    printf("%s of %d, %.6f nats each, perplexity %.4f +- %.4f",
            is_second_half(m) ? "second halves of windows" : "windows", m->n_window, mean, exp(mean),
            exp(mean) * scored.error);
+    if (cli->interrupted)
+        printf("; stopped after %" PRId64 " of %" PRId64 " windows", m->n_measured, m->n_windows);
+    putchar('\n');
     if (m->base.tokens) print_divergence(&result);
     cli_flush_output(cli);
+    if (cli->interrupted && m->writer.row)
+        log_line(&cli->log, LOG_WARN, "%s is not written: it is to have all windows",
+                 cli->options.logits_base);
     if (!cli->options.quiet) fprintf(stderr, "tandem: %.1f tokens/s\n", speed);
     cli_print_usage(cli, m->engine);
     return OK;

@@ -303,3 +303,42 @@ refuses suite_and_rule 2 '--winogrande and --second-half cannot' --winogrande --
 refuses stride_too_long 2 'expected at most 39, got 40' -c 40 --ppl-stride 40 -f $choices/hellaswag.txt
 refuses stride_of_one_window 2 'at least 4097 tokens' -c 4096 --ppl-stride 8 -f $choices/winogrande.csv
 refuses number_alone 2 'number of tasks needs --hellaswag' --hellaswag-tasks 3 -f "$work/hs"
+
+# ---- Ctrl-C -----------------------------------------------------------------------------------------
+# stopped NAME ARGUMENT...: a run that Ctrl-C stops prints what it has scored, and of how many windows
+# or tasks; a run of these alone prints the same.
+stopped() {
+    name=$1
+    shift
+    set -- perplexity -t 1 -m tests/golden/tiny/converted_llama.gguf "$@"
+    if TERM=xterm python3 tests/lib/terminal.py "$TANDEM" "$@" >"$work/part" <<'X'
+wait(r'measure +\[[^]]*\] +[1-9]')
+keys(CTRL_C)
+ends(130)
+line = r'(\d+ t.*); stopped after (\d+) of (\d+) (windows|tasks)\n((?:(?!tandem:).+\n)*)'
+print("%s\n%s%s %s" % tuple(re.search(line, seen()).group(1, 5, 2, 3)))
+X
+    then
+        n=$(sed -n '$s/ .*//p' "$work/part") all=$(sed -n '$s/.* //p' "$work/part")
+        case $name in
+        tasks) head -n "$n" "$work/tasks" >"$work/first" && "$TANDEM" "$@" -q -f "$work/first" ;;
+        base) [ ! -e "$work/logits" ] && "$TANDEM" "$@" -q --chunks "$n" ;; # it would have all windows
+        *) "$TANDEM" "$@" -q --chunks "$n" ;;
+        esac >"$work/whole"
+        if [ "$n" -gt 0 ] && [ "$n" -lt "$all" ] && sed '$d' "$work/part" | cmp -s - "$work/whole"; then
+            echo "ok perplexity_stopped_$name after $n of $all"
+            return
+        fi
+    fi
+    echo "not ok perplexity_stopped_$name"
+    cat "$work/part" "$work/whole"
+}
+seq 1 60000 >"$work/long"
+stopped text -f "$work/long" -c 64 -ub 8
+stopped second_halves -f "$work/long" -c 64 --second-half
+stopped base -f "$work/long" -c 64 --kl-divergence-base "$work/logits"
+"$TANDEM" perplexity -q -m tests/golden/tiny/converted_llama.gguf -f "$work/long" -c 64 --chunks 2000 \
+    --kl-divergence-base "$work/logits" >"$work/out" 2>&1
+stopped divergence -ub 8 --kl-divergence-base "$work/logits" --kl-divergence
+n=0 && while [ $n -lt 400 ]; do cat $choices/winogrande.csv && n=$((n + 1)); done >"$work/tasks"
+stopped tasks --winogrande -f "$work/tasks"
