@@ -92,7 +92,8 @@ static char *size_text(char out[ERR_SIZE_CHARS], uint64_t size_bytes, bool up) {
     static const char *const units[] = {"KiB", "MiB", "GiB"};
     int unit = 0;
     if (size_bytes < 1024) {
-        (void)snprintf(out, ERR_SIZE_CHARS, "%u bytes", (unsigned)size_bytes);
+        (void)snprintf(out, ERR_SIZE_CHARS, "%u byte%s", (unsigned)size_bytes,
+                       size_bytes == 1 ? "" : "s");
         return out;
     }
     while (unit < 2 && size_bytes >> (10 * unit + 20)) unit++;

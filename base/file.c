@@ -53,8 +53,8 @@ enum status file_read(const struct file *f, void *target, uint64_t offset, size_
             return err_errno(e, errno, "%s: reading at byte %llu", f->path,
                              (unsigned long long)offset);
         if (n == 0) {
-            err_set(e, ERR_FILE, "%s: ends early, %zu bytes are missing", f->path,
-                    size_bytes - done);
+            err_set(e, ERR_FILE, "%s: ends early, %zu byte%s missing", f->path, size_bytes - done,
+                    size_bytes - done == 1 ? " is" : "s are");
             return err_fix(e, "fetch the file again");
         }
         done += (size_t)n;

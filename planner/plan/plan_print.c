@@ -50,14 +50,16 @@ static void print_model(const struct plan *plan, const struct shape *shape, FILE
     const struct workload *w = &plan->workload;
     const struct machine *m = &plan->machine;
     char size[ERR_SIZE_CHARS];
-    fprintf(out, "%s (%s): %d layers, %s of weights", shape->name, shape->architecture,
-            shape->n_layers, err_size_needed(size, shape_weight_bytes(shape)));
+    fprintf(out, "%s (%s): %d layer%s, %s of weights", shape->name, shape->architecture,
+            shape->n_layers, shape->n_layers == 1 ? "" : "s",
+            err_size_needed(size, shape_weight_bytes(shape)));
     if (m->name[0]) fprintf(out, ", on %s", m->name);
     fprintf(out, "\ncontext %d, micro-batch %d, KV cache %s", w->n_ctx, w->n_ubatch,
             dtype_name(w->kv_type_k));
     if (w->kv_type_v != w->kv_type_k) fprintf(out, "/%s", dtype_name(w->kv_type_v));
     if (w->n_sessions > 1) fprintf(out, ", %d sessions", w->n_sessions);
-    fprintf(out, ", %d threads", m->devices[DEVICE_HOST].n_lanes);
+    fprintf(out, ", %d thread%s", m->devices[DEVICE_HOST].n_lanes,
+            m->devices[DEVICE_HOST].n_lanes == 1 ? "" : "s");
     const int32_t team = machine_decode_team(m);
     if (team > 0 && team < m->devices[DEVICE_HOST].n_lanes)
         fprintf(out, " (%d already use all memory bandwidth)", team);
@@ -248,8 +250,8 @@ static void print_prediction(const struct plan *plan, const struct shape *shape,
             plan_duration(p.decode_us, time));
     print_bound(&p.decode, out);
     print_depths(plan, shape, out);
-    fprintf(out, "prompt of %d tokens: first token after %s, %s tokens/s", w->n_prompt,
-            plan_duration(p.prompt_us, time),
+    fprintf(out, "prompt of %d token%s: first token after %s, %s tokens/s", w->n_prompt,
+            w->n_prompt == 1 ? "" : "s", plan_duration(p.prompt_us, time),
             plan_figure(per_second(w->n_prompt, p.prompt_us), speed));
     print_bound(&p.prompt, out);
 }
@@ -262,14 +264,17 @@ static void print_pass(const struct plan *plan, const struct shape *shape, FILE 
     for (int d = 0; d < plan->machine.n_devices; d++)
         fprintf(out, "%s %.2f MiB from %s", d ? " and" : "", (double)one.weight_bytes[d] / MIB,
                 d == DEVICE_HOST ? "RAM" : "VRAM");
-    fprintf(out, ", copies %.1f KiB (%d copies), %d steps\n", (double)one.copied_bytes / 1024.0,
-            one.n_copies, one.n_steps);
+    fprintf(out, ", copies %.1f KiB (%d cop%s), %d step%s\n", (double)one.copied_bytes / 1024.0,
+            one.n_copies, one.n_copies == 1 ? "y" : "ies", one.n_steps,
+            one.n_steps == 1 ? "" : "s");
     if (!plan->slot_bytes) return;
     const struct pass prefill = plan_pass(plan, BATCH_PREFILL);
     struct simulation many;
     plan_simulate(plan, shape, &prefill, &many);
-    fprintf(out, "per %d tokens of a prompt: copies %.1f MiB (%d copies), %d steps",
-            prefill.n_tokens, (double)many.copied_bytes / MIB, many.n_copies, many.n_steps);
+    fprintf(out, "per %d token%s of a prompt: copies %.1f MiB (%d cop%s), %d step%s",
+            prefill.n_tokens, prefill.n_tokens == 1 ? "" : "s", (double)many.copied_bytes / MIB,
+            many.n_copies, many.n_copies == 1 ? "y" : "ies", many.n_steps,
+            many.n_steps == 1 ? "" : "s");
     if (many.copy_us > 0)
         fprintf(out, ", %.0f %% of their time hidden", 100 * many.hidden_copy_us / many.copy_us);
     fputc('\n', out);

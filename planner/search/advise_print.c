@@ -37,9 +37,9 @@ void plan_print_advice(const struct plan *plan, const struct shape *shape,
     advise_now(plan, shape, &now);
     const int n = sort_helpful(advice, &now, order);
     if (n > 0 && plan->workload.n_past > 0)
-        fprintf(out, "what would help (now %s tokens/s after %d tokens and a prompt of %d):\n",
+        fprintf(out, "what would help (now %s tokens/s after %d token%s and a prompt of %d):\n",
                 plan_figure(1e6 / now.decode_us, speed), plan->workload.n_past,
-                plan->workload.n_prompt);
+                plan->workload.n_past == 1 ? "" : "s", plan->workload.n_prompt);
     else if (n > 0)
         fprintf(out, "what would help:\n");
     for (int i = 0; i < n; i++) {

@@ -189,7 +189,7 @@ static enum status write_result(void *context, struct cli *cli, struct err *e) {
     const struct result r = result_of(s);
     if (cli->options.verbose) print_tasks(s);
     if (cli->options.json) return write_json(s, &r, e);
-    printf("%d tasks, %d right: %.4f %%", r.n, r.n_right, 100 * r.right);
+    printf("%d task%s, %d right: %.4f %%", r.n, r.n == 1 ? "" : "s", r.n_right, 100 * r.right);
     if (r.n > 1) printf(" +- %.4f", 100 * r.error);
     printf(", between %.4f and %.4f %% with a probability of 95 %%; by chance %.4f %%", 100 * r.low,
            100 * r.high, 100 * r.chance);

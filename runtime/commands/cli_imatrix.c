@@ -151,8 +151,9 @@ static enum status print_result(const struct imatrix *m, const struct cli_option
                                            report_json_count(m->n_unused)),
                                  stdout, e);
     if (o->quiet) return OK;
-    fprintf(stderr, "%s: the inputs of %u matrices, by %d windows of %d tokens", m->path,
-            m->n_matrices, m->n_windows, m->n_window);
+    fprintf(stderr, "%s: the inputs of %u matri%s, by %d window%s of %d tokens", m->path,
+            m->n_matrices, m->n_matrices == 1 ? "x" : "ces", m->n_windows,
+            m->n_windows == 1 ? "" : "s", m->n_window);
     if (m->n_unused > 0)
         fprintf(stderr,
                 "; %" PRIu64 " of %" PRIu64 " matrices of experts were never used, which a longer "

@@ -91,12 +91,14 @@ static void print_file(const struct gguf *g, bool tensors) {
     for (uint32_t i = 0; i < g->n_parts; i++) size += g->parts[i].size_bytes;
     printf("\nGGUF version %u, alignment %u, %u part%s, %" PRIu64 " bytes\n", g->version,
            g->alignment, g->n_parts, g->n_parts == 1 ? "" : "s", size);
-    printf("\n%u keys\n", g->n_values);
+    printf("\n%u key%s\n", g->n_values, g->n_values == 1 ? "" : "s");
     for (uint32_t i = 0; i < g->n_values; i++) {
         fputs("  ", stdout);
         print_value(&g->values[i]);
     }
-    if (tensors) printf("\n%u tensors (type, bytes, shape, name)\n", g->n_tensors);
+    if (tensors)
+        printf("\n%u tensor%s (type, bytes, shape, name)\n", g->n_tensors,
+               g->n_tensors == 1 ? "" : "s");
     for (uint32_t i = 0; tensors && i < g->n_tensors; i++) print_tensor(&g->tensors[i]);
 
     struct totals totals;

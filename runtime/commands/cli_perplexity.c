@@ -139,7 +139,8 @@ static void size(const void *context, struct workload *w) {
 static enum status nothing_to_score(const struct measurement *m, int32_t least, struct err *e) {
     err_set(e, ERR_USAGE, "there is nothing to score");
     err_expected(e, "a text and a window (-c) of at least %d tokens", least);
-    return err_actual(e, "%" PRIu64 " tokens, window %d", m->tokens.count, m->n_window);
+    return err_actual(e, "%" PRIu64 " token%s, window %d", m->tokens.count,
+                      m->tokens.count == 1 ? "" : "s", m->n_window);
 }
 
 // Prepares windows by the rule of llama-perplexity.
@@ -267,7 +268,7 @@ static enum status write_result(void *context, struct cli *cli, struct err *e) {
                       m->base.tokens ? divergence_report(&result) : json_null(), "usage",
                       report_json_usage(engine_trace(m->engine), &engine_plan(m->engine)->machine)),
             stdout, e);
-    printf("%" PRId64 " tokens scored in ", m->n_scored);
+    printf("%" PRId64 " token%s scored in ", m->n_scored, m->n_scored == 1 ? "" : "s");
     if (m->step < m->n_window) printf("the last %d of ", m->step);
     printf("%s of %d, %.6f nats each, perplexity %.4f +- %.4f",
            is_second_half(m) ? "second halves of windows" : "windows", m->n_window, mean, exp(mean),

@@ -26,7 +26,7 @@ static void print_result(const struct cli_options *o, const struct quantize_resu
             err_size_needed(target, r->target_bytes), err_size_needed(source, r->source_bytes),
             r->n_changed, r->n_tensors);
     if (o->importance) fprintf(stderr, ", %u of them with importance", r->n_important);
-    if (o->keep_split) fprintf(stderr, "; in %u parts", r->n_parts);
+    if (o->keep_split) fprintf(stderr, "; in %u part%s", r->n_parts, r->n_parts == 1 ? "" : "s");
     fputc('\n', stderr);
 }
 

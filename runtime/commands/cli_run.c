@@ -137,8 +137,9 @@ static enum status load_cache(struct run *run, int32_t *n_kept, struct err *e) {
     if (session_load(g->session, o->prompt_cache, e)) return err_context(e, "--prompt-cache");
     *n_kept = generate_keep_same(g, run->prompt.ids, (int32_t)run->prompt.count);
     if (!o->quiet)
-        fprintf(stderr, "tandem: %d of the prompt's %d tokens come from %s\n", *n_kept,
-                (int)run->prompt.count, o->prompt_cache);
+        fprintf(stderr, "tandem: %d of the prompt's %d token%s from %s\n", *n_kept,
+                (int)run->prompt.count, run->prompt.count == 1 ? " comes" : "s come",
+                o->prompt_cache);
     return OK;
 }
 

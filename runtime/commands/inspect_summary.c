@@ -122,8 +122,9 @@ static void print_shape(const struct shape *s, FILE *out) {
     }
     fprintf(out, "context        trained with %d tokens; a token takes %s of KV cache (F16)\n",
             s->n_ctx_train, err_size_needed(size, cache_bytes(s)));
-    fprintf(out, "attention      %d layers, %d heads, %d of keys and values, %d columns each\n",
-            s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim);
+    fprintf(out, "attention      %d layer%s, %d head%s, %d of keys and values, %d columns each\n",
+            s->n_layers, s->n_layers == 1 ? "" : "s", s->n_heads, s->n_heads == 1 ? "" : "s",
+            s->n_kv_heads, s->head_dim);
     if (s->n_experts)
         fprintf(out, "feed-forward   %d experts of %d columns, a token goes to %d\n", s->n_experts,
                 s->n_ff_expert, s->n_experts_used);
@@ -166,8 +167,8 @@ void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g
     for (uint32_t i = 0; i < g->n_parts; i++) file_bytes += g->parts[i].size_bytes;
     print_key("architecture   ", g, "general.architecture", out);
     print_key(", ", g, "general.name", out);
-    fprintf(out, "\nparameters     %.1f million in %u tensors\n", (double)s->n_parameters / 1e6,
-            g->n_tensors);
+    fprintf(out, "\nparameters     %.1f million in %u tensor%s\n", (double)s->n_parameters / 1e6,
+            g->n_tensors, g->n_tensors == 1 ? "" : "s");
     fprintf(out, "quantization   mostly %s, %.2f bits a parameter, %s\n",
             g->n_tensors ? dtype_name(s->type) : "nothing", bits,
             err_size_needed(size, s->tensor_bytes));

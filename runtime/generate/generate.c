@@ -189,9 +189,10 @@ static enum status check_room(const struct generator *g, int32_t n, struct err *
     if (n <= room) return OK;
     err_set(e, ERR_LIMIT, "the prompt does not fit into the context of %d tokens", g->n_ctx);
     if (held > 0)
-        err_expected(e, "at most %d tokens behind the %d that it holds", room, held);
+        err_expected(e, "at most %d token%s behind the %d that it holds", room,
+                     room == 1 ? "" : "s", held);
     else
-        err_expected(e, "at most %d tokens", room);
+        err_expected(e, "at most %d token%s", room, room == 1 ? "" : "s");
     err_actual(e, "%d", n);
     return err_fix(e, "use a longer context: -c %d", g->n_ctx - room + n + 1);
 }

@@ -60,8 +60,9 @@ static uint64_t left(const struct reader *r) { return r->file->size_bytes - r->a
 
 static enum status ends_inside(const struct reader *r, uint64_t wanted, const char *what) {
     refuse(r, ERR_FORMAT, "the file ends inside %s", what);
-    err_expected(r->e, "%" PRIu64 " bytes from byte %" PRIu64 " on", wanted, r->at);
-    err_actual(r->e, "%" PRIu64 " bytes", left(r));
+    err_expected(r->e, "%" PRIu64 " byte%s from byte %" PRIu64 " on", wanted,
+                 wanted == 1 ? "" : "s", r->at);
+    err_actual(r->e, "%" PRIu64, left(r));
     return err_fix(r->e, "%s", FETCH_AGAIN);
 }
 
@@ -440,7 +441,8 @@ static enum status read_tensors(struct reader *r, struct gguf *g) {
 static enum status refuse_cut(struct reader *r, const struct gguf_tensor *missing, uint64_t end) {
     uint64_t size = r->file->size_bytes;
     r->name = missing->name;
-    refuse(r, ERR_FORMAT, "%" PRIu64 " bytes are missing from here on", end - size);
+    refuse(r, ERR_FORMAT, "%" PRIu64 " byte%s missing from here on", end - size,
+           end - size == 1 ? " is" : "s are");
     err_expected(r->e, "a file of %" PRIu64 " bytes", end);
     err_actual(r->e, "%" PRIu64, size);
     return err_fix(r->e, "%s", FETCH_AGAIN);

@@ -584,9 +584,9 @@ static void describe(struct calibrator *c) {
     int used = snprintf(m->source, sizeof m->source, "measured on this computer in %.1f s",
                         c->out->seconds);
     if (c->n_scaled > 0)
-        used +=
-            snprintf(m->source + used, sizeof m->source - (size_t)used,
-                     "; %d speeds that the time did not allow are scaled from others", c->n_scaled);
+        used += snprintf(m->source + used, sizeof m->source - (size_t)used,
+                         "; %d speed%s that the time did not allow %s scaled from others",
+                         c->n_scaled, c->n_scaled == 1 ? "" : "s", c->n_scaled == 1 ? "is" : "are");
     if (calibration_is_noisy(c->out))
         snprintf(m->source + used, sizeof m->source - (size_t)used, "; noisy: %s",
                  calibration_reason(c->out, reason, sizeof reason));

@@ -222,8 +222,8 @@ static void check_threads(const struct engine_options *options) {
     const int32_t most = n > n_batch ? n : n_batch;
     if (here > 0 && most > here)
         log_line(options->log, LOG_WARN,
-                 "%d threads on %ld processors: more than there are make everything slow", most,
-                 here);
+                 "%d threads on %ld processor%s: more than there are make everything slow", most,
+                 here, here == 1 ? "" : "s");
 }
 
 enum status devices_open(struct device *devices[MAX_DEVICES], int32_t *n,

@@ -98,8 +98,8 @@ enum status stopwatch_step(struct stopwatch *watch, struct err *e) {
     if (watch->figures_left > 1) watch->figures_left--;
     if (hardly_runs(watch)) {
         err_set(e, ERR_LIMIT,
-                "this program got too little processor time, and stood still %d times",
-                watch->n_stops);
+                "this program got too little processor time, and stood still %d time%s",
+                watch->n_stops, watch->n_stops == 1 ? "" : "s");
         return err_fix(e, "close other programs, and measure again with 'tandem calibrate'");
     }
     const uint64_t done_ns = stopwatch_now(watch) - watch->start_ns, total_ns = watch->limit_ns;

@@ -27,7 +27,8 @@ static void assign_tuple(struct jinja_run *run, const struct jinja_node *target,
     for (; items && name && i < items->count; name = name->next, i++)
         assign(run, name, items->items[i]);
     if (items && (name || i < items->count))
-        jinja_fail(run->heap, "%u values do not fit the names they are set to", items->count);
+        jinja_fail(run->heap, "%u value%s not fit the names that are set", items->count,
+                   items->count == 1 ? " does" : "s do");
 }
 
 static void assign(struct jinja_run *run, const struct jinja_node *target,

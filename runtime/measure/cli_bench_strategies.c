@@ -335,8 +335,9 @@ static void print_summary(const struct comparing *x) {
     }
     fprintf(out,
             "\nThe planner's choice takes at most %.0f %% longer than the best strategy within %d "
-            "of %d limits, for a prompt of %d tokens and %d new ones:\n",
-            100 * (BENCH_CHOICE_RATIO - 1), n_good, n, x->setup.n_prompt, x->setup.n_gen);
+            "of %d limit%s, for a prompt of %d token%s and %d new:\n",
+            100 * (BENCH_CHOICE_RATIO - 1), n_good, n, n == 1 ? "" : "s", x->setup.n_prompt,
+            x->setup.n_prompt == 1 ? "" : "s", x->setup.n_gen);
     for (int32_t i = 0; i < n; i++) {
         struct bench_verdict v;
         bench_verdict(&x->cases[i * STRATEGIES], STRATEGIES, &v);
@@ -349,8 +350,8 @@ static enum status draw(const struct comparing *x, struct err *e) {
     const struct bench_plot plot = {x->cases, x->matrix.n_configs, title, subtitle,
                                     x->cli->options.bench.plot_path};
     if (!plot.path) return OK;
-    snprintf(title, sizeof title, "%s: prompt of %d tokens, %d new ones", x->model.type,
-             x->setup.n_prompt, x->setup.n_gen);
+    snprintf(title, sizeof title, "%s: prompt of %d token%s, %d new", x->model.type,
+             x->setup.n_prompt, x->setup.n_prompt == 1 ? "" : "s", x->setup.n_gen);
     snprintf(subtitle, sizeof subtitle, "%s; %s", x->machine.devices[1].name,
              x->machine.devices[0].name);
     return bench_plot_draw(&plot, e);
@@ -366,8 +367,8 @@ static enum status judge(const struct comparing *x, struct err *e) {
         if (!first) first = c;
     }
     if (!n_wrong) return OK;
-    err_set(e, ERR_DEVICE, "%d rows computed other tokens than the CPU alone, first %s", n_wrong,
-            strategy_name(first->config.strategy));
+    err_set(e, ERR_DEVICE, "%d row%s computed other tokens than the CPU alone, first %s", n_wrong,
+            n_wrong == 1 ? "" : "s", strategy_name(first->config.strategy));
     return e->status;
 }
 

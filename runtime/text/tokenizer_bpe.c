@@ -47,8 +47,8 @@ static void map_bytes(struct tokenizer *t) {
     }
     if (n_missing > 0)
         log_line(t->log, LOG_INFO,
-                 "vocabulary: %" PRIu32 " bytes have no token; texts with them are refused",
-                 n_missing);
+                 "vocabulary: %" PRIu32 " byte%s no token; texts with %s are refused", n_missing,
+                 n_missing == 1 ? " has" : "s have", n_missing == 1 ? "it" : "them");
 }
 
 static uint64_t hash_pair(uint64_t pair) {

@@ -349,8 +349,8 @@ static enum status load_kinds(struct tokenizer *t, const struct gguf *g, struct 
         t->flags[id] = (uint8_t)(known ? kind : TOKEN_NORMAL);
     }
     if (n_odd > 0)
-        log_line(t->log, LOG_WARN, "%s: %" PRIu32 " tokens of unknown type are taken as text", key,
-                 n_odd);
+        log_line(t->log, LOG_WARN, "%s: %" PRIu32 " token%s of unknown type %s taken as text", key,
+                 n_odd, n_odd == 1 ? "" : "s", n_odd == 1 ? "is" : "are");
     return OK;
 }
 

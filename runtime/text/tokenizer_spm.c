@@ -99,9 +99,9 @@ static void find_bytes(struct tokenizer *t) {
     }
     if (n_missing > 0)
         log_line(t->log, LOG_WARN,
-                 "vocabulary: %" PRIu32 " bytes have no token; characters that need them become "
+                 "vocabulary: %" PRIu32 " byte%s no token; characters that need %s become "
                  "the unknown token",
-                 n_missing);
+                 n_missing, n_missing == 1 ? " has" : "s have", n_missing == 1 ? "it" : "them");
 }
 
 // Warns about a normaliser other than the identity, which is not applied.

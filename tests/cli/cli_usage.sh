@@ -461,6 +461,23 @@ call plan -m "$MODEL" --device none
 [ $code -eq 0 ] && grep -q '^generation: .* tokens/s' "$out"
 result usage_plan
 
+# ---- Numbers -------------------------------------------------------------------------------------
+# one WORD ARGUMENT...: what the command prints has "1 WORD", and nowhere a plural behind a 1.
+one() {
+    word=$1
+    shift
+    call "$@" -m "$MODEL"
+    cat "$out" "$err" >"$work/both"
+    [ $code -eq 0 ] && grep -q "\\b1 $word\\b" "$work/both" &&
+        ! grep -E '(^|[^0-9.])1 (threads|tokens|tasks|windows|copies|steps|bytes)\b' "$work/both"
+    result "usage_one_$word"
+}
+one thread plan --device none -t 1
+one task perplexity --winogrande --winogrande-tasks 1 -f tests/golden/choices/winogrande.csv
+seq 1 40 >"$work/numbers"
+one token perplexity -c 2 --chunks 1 -f "$work/numbers"
+one window imatrix -c 32 --chunks 1 -f "$work/numbers" -o "$work/sums"
+
 # ---- Ctrl-C --------------------------------------------------------------------------------------
 cat >"$work/interrupt" <<'X'
 import signal, subprocess, sys

@@ -125,7 +125,7 @@ static void test_long_path(void **state) {
     gguf_build_write(&b, in_folder(state, name, path));
     gguf_build_close(&b);
     assert_int_equal(gguf_open(&g, path, &e), ERR_FORMAT);
-    assert_non_null(strstr(e.what, "nnn.gguf: tensor c: 1 bytes are missing"));
+    assert_non_null(strstr(e.what, "nnn.gguf: tensor c: 1 byte is missing"));
 }
 
 // Valid files
@@ -356,7 +356,7 @@ static void test_sparse_file(void **state) {
     gguf_close(&g);
     assert_int_equal(truncate(path, (off_t)(data_start + size - 1)), 0);
     assert_int_equal(gguf_open(&g, path, &e), ERR_FORMAT);
-    assert_non_null(strstr(e.what, "tensor big: 1 bytes are missing"));
+    assert_non_null(strstr(e.what, "tensor big: 1 byte is missing"));
 }
 
 // Reading single values

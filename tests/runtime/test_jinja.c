@@ -241,7 +241,7 @@ static void check_errors(void **state) {
         {"{{ -9223372036854775807 - 2 }}", "too large"},
         {"{{ 10 ** 30 }}", "too large"},
         {"{% for x in 1 %}{% endfor %}", "int cannot be iterated"},
-        {"{% for a, b in [[1]] %}{% endfor %}", "do not fit"},
+        {"{% for a, b in [[1]] %}{% endfor %}", "1 value does not fit"},
         {"{% set s.x = 1 %}", "only attributes of a namespace"},
         {"{{ raise_exception('no ' + s) }}", "refuses the conversation: no text"},
         {"{{ '{' | from_json }}", "JSON"},

@@ -266,7 +266,7 @@ static void check_missing_bytes(void **state) {
     vocab_init_bpe(&v);
     v.tokens['b'] = "bb";
     subject_open(&s, &v);
-    assert_non_null(strstr(s.warnings, "1 bytes have no token"));
+    assert_non_null(strstr(s.warnings, "1 byte has no token"));
     assert_ids(&s, "ac", PLAIN, "97 99");
     assert_lost(&s, "abc", "the character U+0062, 'b', at offset 1 of the text");
     subject_close(&s);
@@ -785,7 +785,7 @@ static void check_warnings(void **state) {
     vocab_key(&v, (struct vocab_key){"tokenizer.ggml.eot_token_id", GGUF_STRING, 0, "x"});
     subject_open(&s, &v);
     assert_non_null(strstr(s.warnings, "1 empty and 1 repeated"));
-    assert_non_null(strstr(s.warnings, "1 tokens of unknown type"));
+    assert_non_null(strstr(s.warnings, "1 token of unknown type is taken"));
     assert_non_null(strstr(s.warnings, "tokenizer.ggml.merges: 5 of 7"));
     assert_non_null(strstr(s.warnings, "tokenizer.ggml.pre is missing"));
     assert_non_null(strstr(s.warnings, "tokenizer.ggml.bos_token_id is 264"));

@@ -122,7 +122,7 @@ static void test_short_file(void **state) {
     assert_int_equal(upload_add(&u, &end, at(&b, FILE_BYTES - 9), &e), OK);
     assert_int_equal(upload_wait(&u, &e), ERR_FILE);
     assert_non_null(strstr(e.what, b.path));
-    assert_non_null(strstr(e.what, "1 bytes are missing"));
+    assert_non_null(strstr(e.what, "1 byte is missing"));
     e = (struct err){0};
     assert_int_equal(upload_all(&b, &u, &e), ERR_FILE); // found by a later stretch or by the wait
     upload_close(&u);
