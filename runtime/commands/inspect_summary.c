@@ -26,6 +26,22 @@ static void add_up(struct inspect_summary *s, const struct gguf *g) {
     }
 }
 
+// Counts the matrices whose importance the file tells, if it is such a file.
+static void count_importances(struct inspect_summary *s, const struct gguf *g) {
+    static const char type[] = "imatrix", sums[] = ".in_sum2";
+    const size_t length = sizeof sums - 1;
+    struct gguf_text text = {0};
+    struct err ignored;
+    if (gguf_read_text(g, "general.type", &text, &ignored) != OK ||
+        text.length != sizeof type - 1 || memcmp(text.bytes, type, sizeof type - 1) != 0)
+        return;
+    for (uint32_t i = 0; i < g->n_tensors; i++) {
+        const struct gguf_text name = g->tensors[i].name;
+        s->n_importances +=
+            name.length > length && memcmp(name.bytes + name.length - length, sums, length) == 0;
+    }
+}
+
 static void describe_template(struct inspect_summary *s, const struct gguf *g) {
     const struct chat_options options = {0};
     struct chat_format f;
@@ -73,6 +89,10 @@ static enum status try_tokenizer(const struct gguf *g, struct err *e) {
 
 static enum status try_to_run(struct inspect_summary *s, const struct gguf *g, struct cli *cli) {
     struct err *e = &s->refused;
+    if (s->n_importances > 0) {
+        err_set(e, ERR_UNSUPPORTED, "it is no model: it holds the importance of a model's columns");
+        return err_fix(e, "give it to 'tandem quantize --imatrix' with that model");
+    }
     if (gguf_shape(s->shape, g, e)) return e->status;
     if (!s->shape->can_run) return err_set(e, ERR_UNSUPPORTED, "%s", s->shape->why_not);
     return try_tokenizer(g, e) ? e->status : try_plan(s, cli, e);
@@ -83,6 +103,7 @@ enum status inspect_summary_make(struct inspect_summary *s, const struct gguf *g
     *s = (struct inspect_summary){.shape = mem_alloc(1, sizeof *s->shape)};
     if (!s->shape) return err_memory(e, sizeof *s->shape, "the shape of the model");
     add_up(s, g);
+    count_importances(s, g);
     describe_template(s, g);
     try_to_run(s, g, cli);
     return OK;
@@ -103,6 +124,40 @@ static void print_key(const char *label, const struct gguf *g, const char *key, 
         report_print_escaped(text.bytes, text.length, 40, out);
     else
         fputs("unknown", out);
+}
+
+static void print_count(const struct gguf *g, const char *key, const char *unit, FILE *out) {
+    uint64_t n = 0;
+    struct err ignored;
+    if (gguf_read_u64(g, key, 1, UINT32_MAX, &n, &ignored) == OK && n > 0)
+        fprintf(out, "%" PRIu64 " %s%s", n, unit, n == 1 ? "" : "s");
+    else
+        fprintf(out, "an unknown number of %ss", unit);
+}
+
+// Prints which texts a file of importance was measured with: the first, and how many more.
+static void print_datasets(const struct gguf *g, FILE *out) {
+    const struct gguf_value *texts = gguf_find(g, "imatrix.datasets");
+    const uint8_t *cursor = NULL;
+    struct gguf_text first;
+    if (!texts || texts->type != GGUF_ARRAY || texts->element != GGUF_STRING ||
+        !gguf_next_text(texts, &cursor, &first)) {
+        fputs("unknown", out);
+        return;
+    }
+    report_print_escaped(first.bytes, first.length, 100, out);
+    if (texts->count > 1) fprintf(out, ", and %" PRIu64 " more", texts->count - 1);
+}
+
+static void print_importances(const struct inspect_summary *s, const struct gguf *g, FILE *out) {
+    fprintf(out, "importance     of the columns of %" PRIu64 " matri%s, by ", s->n_importances,
+            s->n_importances == 1 ? "x" : "ces");
+    print_count(g, "imatrix.chunk_count", "window", out);
+    fputs(" of ", out);
+    print_count(g, "imatrix.chunk_size", "token", out);
+    fputs("\ntext           ", out);
+    print_datasets(g, out);
+    fputc('\n', out);
 }
 
 static uint64_t cache_bytes(const struct shape *shape) {
@@ -159,12 +214,10 @@ void inspect_summary_print_speed(const struct inspect_summary *s, FILE *out) {
                 *fix ? "\n" : "");
 }
 
-void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g, FILE *out) {
+static void print_model(const struct inspect_summary *s, const struct gguf *g, FILE *out) {
     char size[ERR_SIZE_CHARS];
     const double bits =
         s->n_parameters ? 8.0 * (double)s->tensor_bytes / (double)s->n_parameters : 0;
-    uint64_t file_bytes = 0;
-    for (uint32_t i = 0; i < g->n_parts; i++) file_bytes += g->parts[i].size_bytes;
     print_key("architecture   ", g, "general.architecture", out);
     print_key(", ", g, "general.name", out);
     fprintf(out, "\nparameters     %.1f million in %u tensor%s\n", (double)s->n_parameters / 1e6,
@@ -176,6 +229,16 @@ void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g
     print_key("vocabulary     ", g, "tokenizer.ggml.model", out);
     print_key(", pre-tokenizer ", g, "tokenizer.ggml.pre", out);
     fprintf(out, ", %d tokens\ntemplate       %s\n", s->shape->n_vocab, s->template);
+}
+
+void inspect_summary_print(const struct inspect_summary *s, const struct gguf *g, FILE *out) {
+    char size[ERR_SIZE_CHARS];
+    uint64_t file_bytes = 0;
+    for (uint32_t i = 0; i < g->n_parts; i++) file_bytes += g->parts[i].size_bytes;
+    if (s->n_importances > 0)
+        print_importances(s, g, out);
+    else
+        print_model(s, g, out);
     fprintf(out, "file           GGUF version %u, %u part%s, %s\n", g->version, g->n_parts,
             g->n_parts == 1 ? "" : "s", err_size_needed(size, file_bytes));
     print_answer(s, out);

@@ -1,5 +1,5 @@
 /* inspect_summary.h: ten lines about a GGUF file, for somebody who wants to know whether it runs
- * here and why not.
+ * here and why not; fewer about one of importance, which is no model.
  *
  * A struct inspect_summary is a plain value. Opens the devices for a moment, to plan; loads
  * nothing. One thread. Tested by tests/cli/cli_usage.sh.
@@ -17,6 +17,7 @@ struct inspect_summary {
     uint64_t n_parameters, tensor_bytes;
     enum dtype type;                     // with the most bytes of tensors
     char template[96];                   // where turns come from, in words
+    uint64_t n_importances;              // matrices of a file of importance; 0: it is none
     struct err refused;                  // why the model does not run here; status OK: it does
     double tokens_per_s, first_token_us; // as planned, if it runs
 };

@@ -35,6 +35,19 @@ capture "$TANDEM" imatrix --json -m "$work/experts.gguf" -f "$work/text" -c 64 -
 [ $code -eq 0 ] && grep -q '"windows": *2' "$out" && grep -q '"expert_matrices": *192' "$out" &&
     grep -q '"matrices": *32' "$out"
 result json
+capture "$TANDEM" show "$work/sums"
+grep -qx 'importance     of the columns of 32 matrices, by 2 windows of 64 tokens' "$out" &&
+    grep -qx "text           $work/text" "$out" && [ "$(wc -l <"$out")" -eq 5 ] &&
+    grep -qx "runs here      no, because it is no model: it holds the importance of a model's columns" "$out" &&
+    grep -q "^               give it to 'tandem quantize --imatrix' with that model" "$out" &&
+    ! grep -qE 'unknown|chat|parameters' "$out"
+result show_says_what_it_is
+capture "$TANDEM" inspect "$work/sums"
+[ $code -eq 0 ] && sed -n 1p "$out" | grep -q '^importance ' && grep -q "general.type = string: 'imatrix'" "$out"
+result inspect_says_what_it_is
+capture "$TANDEM" inspect --json "$work/sums"
+[ $code -eq 0 ] && grep -q '"refused": "it is no model: ' "$out" && grep -q '"runs_here": false' "$out"
+result inspect_json
 capture "$TANDEM" quantize --imatrix "$work/sums" "$work/experts.gguf" "$work/small.gguf" Q4_1
 [ $code -eq 0 ] && grep -q '28 of them with importance' "$err"
 result quantize_takes_it
