@@ -432,6 +432,7 @@ static json_t *new_node(struct schema *s) {
 // can meet are left out.
 static enum status write_joined_choices(struct schema *s, json_t *all, struct schema_text *line) {
     json_t *any = json_incref(json_object_get(all, "anyOf")), *choice;
+    const struct schema_looks looks = {&s->words.n_looks, 0};
     size_t i, n = 0;
     json_object_del(all, "anyOf");
     enum status status = json_is_array(any) ? OK : refuse_no_choices(s);
@@ -442,7 +443,7 @@ static enum status write_joined_choices(struct schema *s, json_t *all, struct sc
             status = s->e->status;
             break;
         }
-        if (schema_meets_nothing(s->root, each, 0)) continue;
+        if (schema_meets_nothing(s->root, each, looks)) continue;
         schema_text_add(line, n++ ? " | " : "");
         status = refer(s, each, line);
     }
@@ -454,7 +455,8 @@ static enum status write_joined_choices(struct schema *s, json_t *all, struct sc
 static enum status write_joined(struct schema *s, const json_t *node, struct schema_text *line) {
     json_t *all = new_node(s);
     if (!all || schema_join(s->root, all, node, 0, s->e)) return s->e->status;
-    if (schema_meets_nothing(s->root, all, 0)) return refuse_unmet(s);
+    if (schema_meets_nothing(s->root, all, (struct schema_looks){&s->words.n_looks, 0}))
+        return refuse_unmet(s);
     return json_object_get(all, "anyOf") ? write_joined_choices(s, all, line)
                                          : write_node(s, all, line);
 }
@@ -494,7 +496,7 @@ enum status grammar_add_schemas(struct schema_text *out, const struct grammar_pa
     struct schema *s = mem_alloc(1, sizeof *s);
     enum status status = OK;
     if (!s) return err_memory(e, sizeof *s, "the schema");
-    s->words.log = log;
+    s->words = (struct schema_words){.log = log, .n_looks = SCHEMA_LOOKS_MOST};
     s->e = e;
     s->out = out;
     for (size_t i = 0; i < n && !status; i++) status = add_part(s, i, &parts[i]);

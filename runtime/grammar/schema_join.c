@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { DEPTH_MOST = 32, CHOICES_MOST = 64 };
+enum { LOOKS_DEEP = 8 }; // properties within properties that a look goes to
 
 // ---- References ---------------------------------------------------------------------------------
 
@@ -351,25 +352,29 @@ static bool is_object_only(const json_t *joined) {
 }
 
 // True if nothing meets what a schema says of a property that it requires.
-static bool lacks_property(const json_t *root, const json_t *joined, const char *name, int depth) {
+static bool lacks_property(const json_t *root, const json_t *joined, const char *name,
+                           struct schema_looks looks) {
     const json_t *property = json_object_get(json_object_get(joined, "properties"), name);
     if (!property) property = json_object_get(joined, "additionalProperties");
     json_t *own = property ? json_object() : NULL;
     struct err e;
-    const bool lacks = own && !schema_join(root, own, property, 0, &e) &&
-                       schema_meets_nothing(root, own, depth + 1);
+    const bool lacks =
+        own && !schema_join(root, own, property, 0, &e) && schema_meets_nothing(root, own, looks);
     json_decref(own);
     return lacks;
 }
 
-bool schema_meets_nothing(const json_t *root, const json_t *joined, int depth) {
+// A schema that requires itself twice would be looked at twice as often at every depth.
+bool schema_meets_nothing(const json_t *root, const json_t *joined, struct schema_looks looks) {
     const json_t *values = json_object_get(joined, "enum"), *name;
     bool nothing = json_is_array(values) && json_array_size(values) == 0;
     size_t i;
-    if (depth == DEPTH_MOST || !is_object_only(joined)) return nothing;
+    if (looks.depth++ == LOOKS_DEEP || !is_object_only(joined)) return nothing;
     json_array_foreach(json_object_get(joined, "required"), i, name) {
-        nothing = nothing || (json_is_string(name) &&
-                              lacks_property(root, joined, json_string_value(name), depth));
+        if (nothing || *looks.n_left <= 0) break;
+        --*looks.n_left;
+        nothing =
+            json_is_string(name) && lacks_property(root, joined, json_string_value(name), looks);
     }
     return nothing;
 }

@@ -23,8 +23,13 @@ bool schema_may_be(const json_t *node, const json_t *value);
 // the call, from 0. ERR_FORMAT, ERR_LIMIT, ERR_UNSUPPORTED, ERR_MEMORY.
 enum status schema_join(const json_t *root, json_t *all, const json_t *part, int depth,
                         struct err *e);
+// How many properties are still looked at for a whole schema, and at which depth a look is, from 0.
+struct schema_looks {
+    int32_t *n_left;
+    int depth;
+};
 // True if nothing meets a schema that schema_join filled, as far as types, values and required
-// properties show it. depth is that of the call, from 0.
-bool schema_meets_nothing(const json_t *root, const json_t *joined, int depth);
+// properties show it; false where no look is left.
+bool schema_meets_nothing(const json_t *root, const json_t *joined, struct schema_looks looks);
 
 #endif

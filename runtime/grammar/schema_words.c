@@ -111,12 +111,15 @@ void schema_words_check_values(struct schema_words *w, const json_t *node) {
 enum { CHOICES_MOST = 64, DEPTH_MOST = 32 };
 
 // True if no text meets a, b and the words beside them.
-static bool are_apart(const json_t *root, const json_t *beside, const json_t *a, const json_t *b) {
-    json_t *all = json_object();
+static bool are_apart(struct schema_words *w, const json_t *root, const json_t *beside,
+                      const json_t *a, const json_t *b) {
     struct err e;
+    if (w->n_looks <= 0) return false;
+    w->n_looks--;
+    json_t *all = json_object();
     const bool apart = all && !schema_join(root, all, beside, 0, &e) &&
                        !schema_join(root, all, a, 0, &e) && !schema_join(root, all, b, 0, &e) &&
-                       schema_meets_nothing(root, all, 0);
+                       schema_meets_nothing(root, all, (struct schema_looks){&w->n_looks, 0});
     json_decref(all);
     return apart;
 }
@@ -130,7 +133,8 @@ static void check_one_of(struct schema_words *w, const json_t *root, const json_
     json_object_del(beside, "oneOf");
     for (size_t i = 0; apart && i < n; i++)
         for (size_t k = i + 1; apart && k < n; k++)
-            apart = are_apart(root, beside, json_array_get(choices, i), json_array_get(choices, k));
+            apart =
+                are_apart(w, root, beside, json_array_get(choices, i), json_array_get(choices, k));
     if (!apart) schema_words_tell(w, "oneOf, where several of its choices are met,");
     json_decref(beside);
 }
@@ -146,11 +150,10 @@ static bool check_part(struct schema_words *w, const json_t *root, const json_t 
     if (depth == DEPTH_MOST) return false;
     check_words(w, node);
     check_one_of(w, root, node);
-    for (size_t k = 0; depth > 0 && k < 2;
-         k++) { // they are obeyed as if they saw all that is joined
-        static const char *const words[] = {"unevaluatedProperties", "unevaluatedItems"};
+    // They are obeyed as if they saw all that is joined.
+    static const char *const words[] = {"unevaluatedProperties", "unevaluatedItems"};
+    for (size_t k = 0; depth > 0 && k < 2; k++)
         if (json_object_get(node, words[k])) schema_words_tell(w, words[k]);
-    }
     if (reference && schema_has_beside(node, "$ref") &&
         !schema_find(root, reference, &target, &e) && !check_part(w, root, target, depth + 1))
         return false;

@@ -13,12 +13,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SCHEMA_WORDS_MOST = 64 };
+enum { SCHEMA_WORDS_MOST = 64, SCHEMA_LOOKS_MOST = 20000 };
 
 struct schema_words {
     const struct log *log;               // NULL: nobody listens
     const char *told[SCHEMA_WORDS_MOST]; // [n_told]: words that were said, constants
     uint32_t n_told;
+    int32_t n_looks; // that are left, see struct schema_looks
 };
 
 // Warns that the word, a constant, is not obeyed.

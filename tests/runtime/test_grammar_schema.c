@@ -636,6 +636,17 @@ static void what_is_not_obeyed_beside_other_words_is_told(void **state) {
         {"{\"type\":\"object\",\"oneOf\":[{\"properties\":{\"k\":{\"const\":1}}},"
          "{\"properties\":{\"k\":{\"const\":2}}}]}",
          one_of},
+        // Each choice requires itself three times: looking into all of that would never end.
+        {"{\"oneOf\":[{\"$ref\":\"#/$defs/a\"},{\"$ref\":\"#/$defs/"
+         "b\"}],\"$defs\":{\"a\":{\"type\":"
+         "\"object\",\"required\":[\"l\",\"m\",\"r\"],\"properties\":{\"l\":{\"$ref\":\"#/$defs/"
+         "a\"},\"m\":"
+         "{\"$ref\":\"#/$defs/a\"},\"r\":{\"$ref\":\"#/$defs/"
+         "a\"}}},\"b\":{\"type\":\"object\",\"required\":["
+         "\"l\",\"m\",\"r\"],\"properties\":{\"l\":{\"$ref\":\"#/$defs/b\"},\"m\":{\"$ref\":\"#/"
+         "$defs/b\"},"
+         "\"r\":{\"$ref\":\"#/$defs/b\"}}}}}",
+         one_of},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_string_equal(warnings_of(cases[i].schema), cases[i].told);
