@@ -300,14 +300,14 @@ enum tandem_status tandem_session_fork(struct tandem_session **out,
                                        const struct tandem_session *source, struct tandem_error *e);
 // Writes the session to a file, which replaces another at path when it is whole: its tokens, and
 // what the KV cache holds of them. The token that an answer drew when the context was full is left
-// out. TANDEM_ERR_FILE, TANDEM_ERR_MEMORY, TANDEM_ERR_DEVICE.
+// out. TANDEM_ERR_FILE, TANDEM_ERR_USAGE (no path), TANDEM_ERR_MEMORY, TANDEM_ERR_DEVICE.
 enum tandem_status tandem_session_save(const struct tandem_session *session, const char *path,
                                        struct tandem_error *e);
 // Replaces the tokens of the session by those of a saved one, on the same model with the same types
 // of the KV cache; all other options may be different. They are not computed again. There are no
 // logits before the next call. TANDEM_ERR_FILE, TANDEM_ERR_FORMAT, TANDEM_ERR_UNSUPPORTED,
-// TANDEM_ERR_USAGE (another model or cache) and TANDEM_ERR_LIMIT (a longer context) leave the
-// session unchanged; after TANDEM_ERR_DEVICE it is empty.
+// TANDEM_ERR_USAGE (no path, another model or cache) and TANDEM_ERR_LIMIT (a longer context) leave
+// the session unchanged; after TANDEM_ERR_DEVICE it is empty.
 enum tandem_status tandem_session_load(struct tandem_session *session, const char *path,
                                        struct tandem_error *e);
 void tandem_session_free(struct tandem_session *session); // NULL is allowed

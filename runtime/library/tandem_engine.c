@@ -172,10 +172,15 @@ enum tandem_status tandem_session_fork(struct tandem_session **out,
     return tandem_error_give(OK, &err, e);
 }
 
+static enum status check_path(const char *path, struct err *e) {
+    return path ? OK : err_set(e, ERR_USAGE, "the path of the session is NULL");
+}
+
 enum tandem_status tandem_session_save(const struct tandem_session *session, const char *path,
                                        struct tandem_error *e) {
     struct err err = {0};
     const struct generator *g = &session->generator;
+    if (check_path(path, &err)) return tandem_error_give(err.status, &err, e);
     return tandem_error_give(session_save(g->session, g->pending, path, &err), &err, e);
 }
 
@@ -183,6 +188,7 @@ enum tandem_status tandem_session_load(struct tandem_session *session, const cha
                                        struct tandem_error *e) {
     struct err err = {0};
     struct session *s = session->generator.session;
+    if (check_path(path, &err)) return tandem_error_give(err.status, &err, e);
     const enum status status = session_load(s, path, &err);
     session->n_tokens = status && session_length(s) ? session->n_tokens : session_length(s);
     if (!session_length(s)) session->generator.pending = -1; // it was lost with the others

@@ -100,6 +100,8 @@ static void test_saved(void **state) {
     o = api_options(f, &t, 5);
     api_ok(tandem_generate_tokens(a, f->prompt, 40, &o, NULL, &e), &e);
     assert_int_equal(tandem_session_load(b, path, &e), TANDEM_ERR_FILE);
+    assert_int_equal(tandem_session_load(b, NULL, &e), TANDEM_ERR_USAGE);
+    assert_int_equal(tandem_session_save(a, NULL, &e), TANDEM_ERR_USAGE);
     api_ok(tandem_session_save(a, path, &e), &e);
     api_ok(tandem_eval(b, f->prompt + 3, 7, &e), &e);
     assert_int_equal(tandem_session_load(b, f->path, &e), TANDEM_ERR_FORMAT);
