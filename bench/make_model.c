@@ -12,9 +12,9 @@
  * go to the same experts. Only one chunk is in memory at a time.
  */
 #include "base/mem.h"
-#include "base/utf8.h"
 #include "bench/lib/random_weights.h"
 #include "tests/lib/gguf_build.h"
+#include "tests/lib/vocab_build.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -114,33 +114,26 @@ static void add_layer(struct writer *w, const struct model *m, uint64_t layer) {
         add_tensors(w, layer, dense, sizeof dense / sizeof *dense);
 }
 
-// The text of token i: below 256 byte i as GPT-2 spells it, so that the model takes any text, but
-// for 0, which ends one; above, a number.
-static void write_token(char text[TEXT_BYTES], uint64_t i) {
-    const uint32_t byte = (uint32_t)i;
-    const bool printable = (i > 32 && i < 127) || (i > 160 && i != 173);
-    const uint32_t n_before = i <= 32 ? byte : i < 161 ? 33 + byte - 127 : 67; // of the others
-    if (i == 0 || i > 255)
-        snprintf(text, TEXT_BYTES, "<%d>", (int)i);
-    else
-        text[utf8_write(printable ? byte : 256 + n_before, text)] = 0;
-}
-
-// As many tokens as the output has rows, which other programs ask for.
+// As many tokens as the output has rows, which other programs ask for: bytes, so that the model
+// takes any text, but for 0, which ends one; then numbers.
 static void add_vocabulary(struct gguf_build *b, uint64_t n) {
     char(*texts)[TEXT_BYTES] = mem_alloc(n, sizeof *texts);
     const char **tokens = mem_alloc(n, sizeof *tokens);
+    struct vocab_build *bytes = mem_alloc(1, sizeof *bytes);
     ASSERT(texts);
     ASSERT(tokens);
+    ASSERT(bytes);
+    vocab_init_bpe(bytes);
     for (uint64_t i = 0; i < n; i++) {
-        write_token(texts[i], i);
-        tokens[i] = texts[i];
+        snprintf(texts[i], sizeof texts[i], "<%d>", (int)i);
+        tokens[i] = i > 0 && i < bytes->n_tokens ? bytes->tokens[i] : texts[i];
     }
     gguf_build_text(b, "tokenizer.ggml.model", "gpt2");
     gguf_build_text(b, "tokenizer.ggml.pre", "gpt-2");
     gguf_build_texts(b, "tokenizer.ggml.tokens", tokens, n);
     gguf_build_texts(b, "tokenizer.ggml.merges", tokens, 0);
     gguf_build_int(b, "tokenizer.ggml.eos_token_id", GGUF_U32, 0);
+    mem_free(bytes);
     mem_free(texts);
     mem_free(tokens);
 }
