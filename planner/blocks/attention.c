@@ -176,11 +176,15 @@ static void encode_head_gates(const struct forward *f) {
                                                                                     : ROW_SIGMOID});
 }
 
-// attended = attended * sigmoid(gate)
-static void encode_gate(const struct forward *f) {
+// attended = attended * sigmoid(gate), or head by head, if the unit has gates
+static void encode_gates(const struct forward *f) {
     const int32_t n_cols = (int32_t)dims_of(f->shape, f->unit, DIM_GATED);
     float *attended = f->area[AREA_ATTENDED];
     if (!f->unit->gated && !f->unit->gated_apart) return;
+    if (f->shape->gates_heads) {
+        encode_head_gates(f);
+        return;
+    }
     f->ops->swiglu(f->stream, &(struct swiglu_args){.out = attended,
                                                     .gate = f->area[AREA_Q_GATE],
                                                     .up = attended,
@@ -238,10 +242,7 @@ static void encode_attention_mid(const struct forward *f) {
                                             .order = f->kv_order,
                                             .scale = score_scale(f),
                                             .softcap = f->hp->attention_softcap});
-    if (f->shape->gates_heads)
-        encode_head_gates(f);
-    else
-        encode_gate(f);
+    encode_gates(f);
     (void)encode_sub_norm(f, ROLE_ATTN_SUB_NORM, attended, attended,
                           (int32_t)dims_of(f->shape, u, DIM_ATTENDED));
 }
