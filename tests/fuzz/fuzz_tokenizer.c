@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "runtime/text/tokenizer.h"
-#include "tests/lib/vocab_build.h"
+#include "tests/lib/vocab_open.h"
 
 #include <stdlib.h>
 #include <string.h>

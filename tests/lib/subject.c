@@ -1,6 +1,8 @@
 /* subject.c: see subject.h. */
 #include "tests/lib/subject.h"
 
+#include "tests/lib/vocab_open.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* vocab_build.h: small vocabularies for tests of the tokenizer, valid ones and broken ones.
  *
  * A struct vocab_build owns nothing but itself: texts are borrowed. Fields may be changed freely
- * before vocab_write or vocab_open. A refused allocation ends the test. One thread.
+ * before vocab_write. A refused allocation ends the test. One thread.
  */
 #ifndef TANDEM_TESTS_LIB_VOCAB_BUILD_H
 #define TANDEM_TESTS_LIB_VOCAB_BUILD_H
@@ -46,11 +46,5 @@ void vocab_key(struct vocab_build *v, struct vocab_key key);
 
 // The GGUF file.
 void vocab_write(const struct vocab_build *v, struct gguf_build *b);
-
-// Opens bytes as a file in memory. On failure *g is closed.
-enum status vocab_open_bytes(const void *bytes, size_t size_bytes, struct gguf *g, struct err *e);
-// Both at once, and the tokenizer. On failure *g is closed. On success the caller closes both.
-enum status vocab_open(const struct vocab_build *v, struct gguf *g, struct tokenizer **t,
-                       const struct log *log, struct err *e);
 
 #endif

@@ -7,7 +7,7 @@
 #include "runtime/text/chat_builtin.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/gguf_build.h"
-#include "tests/lib/vocab_build.h"
+#include "tests/lib/vocab_open.h"
 
 #include <stdarg.h>
 #include <stddef.h>

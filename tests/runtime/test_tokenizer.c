@@ -9,6 +9,7 @@
 #include "runtime/text/tokenizer.h"
 #include "tests/lib/alloc_fail.h"
 #include "tests/lib/subject.h"
+#include "tests/lib/vocab_open.h"
 
 #include <stdarg.h>
 #include <stddef.h>

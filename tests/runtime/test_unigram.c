@@ -2,7 +2,7 @@
  * normaliser, and files whose map is broken. The goldens of the sentencepiece library are in
  * test_tokenizer_golden.c.
  */
-#include "tests/lib/vocab_build.h"
+#include "tests/lib/vocab_open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
