@@ -55,18 +55,26 @@ static void note_one(struct draft_pace *p, double ns) {
         p->one_ns += p->one_ns > 0 ? (ns - p->one_ns) / 8 : ns;
 }
 
-void draft_pace_note(struct draft_pace *p, int32_t n_drafted, int32_t n_accepted, double ns) {
+static void note_more(struct draft_pace *p, double ns) {
+    const double more_ns = ns > 0 ? ns : 0;
+    p->more_ns += p->more_ns > 0 ? (more_ns - p->more_ns) / 8 : more_ns;
+}
+
+void draft_pace_note(struct draft_pace *p, int32_t n_drafted, int32_t n_accepted, double ns,
+                     double guess_ns) {
     ASSERT(n_accepted >= 0);
     ASSERT(n_accepted <= n_drafted);
     if (n_drafted == 0) {
         note_one(p, ns);
+        if (guess_ns > 0) add_saved(p, -guess_ns); // for nothing
     } else {
         const int32_t length = p->length ? p->length : FIRST_LENGTH;
         if (n_accepted < n_drafted)
             p->length = max_i32(n_accepted + 1, LEAST_LENGTH);
         else if (n_drafted >= length)
             p->length = min_i32(2 * length, DRAFT_SIZE_MOST);
-        add_saved(p, (1 + n_accepted) * p->one_ns - ns);
+        add_saved(p, (1 + n_accepted) * p->one_ns - ns - guess_ns);
+        note_more(p, (ns - p->one_ns) / n_drafted);
     }
     p->cut = n_accepted < n_drafted;
 }

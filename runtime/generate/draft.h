@@ -8,6 +8,8 @@
 #ifndef TANDEM_RUNTIME_GENERATE_DRAFT_H
 #define TANDEM_RUNTIME_GENERATE_DRAFT_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,14 +21,24 @@ struct draft_text {
     const int32_t *tokens; // [n], borrowed during a call
     int32_t n;
     int32_t last;
+    double one_ns;  // that a pass of one token takes, which each right guess saves; 0: not known
+    double more_ns; // that each guess adds to a pass
+};
+
+struct draft_guess {
+    int32_t n;         // tokens
+    double planned_us; // that guessing takes by a plan; 0: not known
 };
 
 struct draft_options {
     int32_t size_n; // so many last tokens must have stood in the text before; 0: no drafts
     int32_t size_m; // tokens of a draft, at most
     bool always;    // also drafts that cost more time than they save
-    // Fills out with at most most next tokens of the text, and returns how many; NULL: draft_find.
-    int32_t (*find)(void *context, const struct draft_text *text, int32_t most, int32_t *out);
+    // Fills out with at most most next tokens of the text; with most 0 it only gets ready for texts
+    // that go on from this one. Errors end the text, ERR_CANCELLED as the sink does. NULL:
+    // draft_find.
+    enum status (*guess)(void *context, const struct draft_text *text, int32_t most, int32_t *out,
+                         struct draft_guess *guess, struct err *e);
     void *context; // borrowed as long as the generator is open
 };
 
@@ -35,26 +47,30 @@ struct draft_options {
 // 0 if there is no such place. Reads the text once.
 int32_t draft_find(const struct draft_text *text, int32_t size_n, int32_t most, int32_t *out);
 
-// How long drafts are, by how many of their tokens were drawn and the time that passes took.
+// How long drafts are, by how many of their tokens were drawn and the time that passes and guesses
+// took.
 //
 // A draft is twice as long after one that was drawn whole, and one token longer than what was drawn
 // of one that was not, at least 2. The balance adds up the time that drafts saved: that of a pass
-// of one token for each token they gave, less their own. When they have lost the time of
-// 4 tokens, none is made for 16 passes, then for 32 and so on up to 1024, until they have
-// saved as much. So a text that drafts do not help loses few tokens' time.
+// of one token for each token they gave, less their own and that of guessing. When they have lost
+// the time of 4 tokens, none is made for 16 passes, then for 32 and so on up to 1024, until they
+// have saved as much. So a text that drafts do not help loses few tokens' time.
 struct draft_pace {
     int32_t length;    // tokens of the next draft, at most; 0: the first
     int32_t n_skipped; // passes that go on without drafts
     int32_t pause;     // n_skipped of the next pause; 0: the shortest
     bool cut;          // the last pass had tokens that were not drawn
     double one_ns;     // of a pass of one token, smoothed; 0: none was measured
+    double more_ns;    // that each token of a draft added, smoothed
     double balance_ns; // saved by drafts; below 0: lost
 };
 
 // Tokens of the next draft, at most most. The first pass of all has none, as there is nothing to
 // compare a draft with.
 int32_t draft_pace_length(const struct draft_pace *p, int32_t most);
-// Notes a pass of one token and n_drafted ones, of which n_accepted were drawn afterwards.
-void draft_pace_note(struct draft_pace *p, int32_t n_drafted, int32_t n_accepted, double ns);
+// Notes a pass of one token and n_drafted ones, of which n_accepted were drawn afterwards: the pass
+// took ns, and guessing before it guess_ns.
+void draft_pace_note(struct draft_pace *p, int32_t n_drafted, int32_t n_accepted, double ns,
+                     double guess_ns);
 
 #endif

@@ -20,7 +20,7 @@ const char *stop_reason_name(enum stop_reason reason) {
 static int32_t longest_draft(const struct generator *g) {
     const struct workload *w = engine_workload(g->engine);
     const int32_t most = min_i32(w->max_logits, min_i32(w->n_ubatch, w->n_ctx)) - 1;
-    return g->draft.size_n > 0 || g->draft.find ? min_i32(g->draft.size_m, most) : 0;
+    return g->draft.size_n > 0 || g->draft.guess ? min_i32(g->draft.size_m, most) : 0;
 }
 
 static enum status make_buffers(struct generator *g, int32_t n_batch, struct err *e) {
@@ -237,6 +237,20 @@ static void add_disk_reads(struct timings *t, const struct disk_reads *before) {
     t->disk_faults += now.faults - before->faults;
 }
 
+// Lets what makes drafts read the text so far, so that no draft waits for it.
+static enum status read_for_drafts(struct generator *g, struct err *e) {
+    const int32_t n = session_length(g->session) - 1;
+    const int32_t *tokens = session_tokens(g->session);
+    const struct draft_text text = {.tokens = tokens, .n = n, .last = tokens[n]};
+    if (!g->draft.guess) return OK;
+    const uint64_t start = clock_ns();
+    struct draft_guess none = {0};
+    const enum status status = g->draft.guess(g->draft.context, &text, 0, g->drafted, &none, e);
+    g->timings.guess_ns += clock_ns() - start;
+    g->timings.predicted_prompt_us += none.planned_us;
+    return status;
+}
+
 enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
                           const struct logits_sink *logits, struct err *e) {
     ASSERT(n > 0);
@@ -247,7 +261,7 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
     const struct prompt prompt = {ids, skipped, n + skipped, logits};
     const struct disk_reads read = disk_reads();
     const uint64_t start = clock_ns();
-    if (read_all(g, &prompt, e)) {
+    if (read_all(g, &prompt, e) || read_for_drafts(g, e)) {
         session_truncate(g->session, before);
         g->timings = timings;
         return e->status;
@@ -327,34 +341,51 @@ static void drop_draft(struct generator *g) {
 }
 
 // Guesses what comes behind the pending token, as far as limit and the context have room for it and
-// it is in the vocabulary. Returns the number of tokens.
-static int32_t make_draft(struct generator *g, int32_t limit) {
-    const struct draft_text text = {session_tokens(g->session), session_length(g->session),
-                                    g->pending};
+// it is in the vocabulary: *n tokens.
+static enum status make_draft(struct generator *g, int32_t limit, int32_t *n, struct err *e) {
+    const bool always = g->draft.always;
+    const struct draft_text text = {.tokens = session_tokens(g->session),
+                                    .n = session_length(g->session),
+                                    .last = g->pending,
+                                    .one_ns = always ? INFINITY : g->pace.one_ns,
+                                    .more_ns = always ? 0 : g->pace.more_ns};
     const int32_t n_vocab = engine_n_vocab(g->engine);
-    int32_t most = min_i32(g->n_most, g->n_ctx - text.n - 1), n = 0;
+    struct draft_guess found = {0};
+    int32_t most = min_i32(g->n_most, g->n_ctx - text.n - 1);
+    *n = 0;
     if (limit >= 0) most = min_i32(most, limit - g->n_tokens - 1);
-    if (!g->draft.always) most = draft_pace_length(&g->pace, most);
-    if (most <= 0) return 0;
-    const int32_t found = g->draft.find ? g->draft.find(g->draft.context, &text, most, g->drafted)
-                                        : draft_find(&text, g->draft.size_n, most, g->drafted);
-    while (n < found && g->drafted[n] >= 0 && g->drafted[n] < n_vocab) n++;
-    return n;
+    const int32_t length = always ? most : draft_pace_length(&g->pace, most);
+    if (most <= 0 || length <= 0) return OK;
+    if (!g->draft.guess) most = length; // other guesses end where they are not sure enough
+    if (!g->draft.guess)
+        found.n = draft_find(&text, g->draft.size_n, most, g->drafted);
+    else if (g->draft.guess(g->draft.context, &text, most, g->drafted, &found, e))
+        return e->status;
+    g->timings.predicted_decode_us += found.planned_us;
+    while (*n < found.n && g->drafted[*n] >= 0 && g->drafted[*n] < n_vocab) ++*n;
+    return OK;
 }
 
 // Computes the pending token, and a draft behind it with logits for each of its tokens.
 static enum status compute(struct generator *g, int32_t limit, struct err *e) {
-    const int32_t n = g->n_most > 0 ? make_draft(g, limit) : 0;
-    const uint64_t start = clock_ns();
+    int32_t n = 0;
+    uint64_t start = clock_ns(), guess_ns = 0;
+    if (g->n_most > 0) {
+        if (make_draft(g, limit, &n, e)) return e->status;
+        guess_ns = clock_ns() - start;
+        start += guess_ns;
+    }
     g->items[0] = (struct batch_item){g->session, g->pending, true};
     for (int32_t i = 0; i < n; i++)
         g->items[1 + i] = (struct batch_item){g->session, g->drafted[i], true};
     if (engine_eval(g->engine, g->items, 1 + n, e)) return e->status;
+    g->guess_ns = (double)guess_ns;
     g->draft_ns = (double)(clock_ns() - start);
     g->n_draft = g->n_ahead = n;
     g->pending = -1;
     g->timings.drafted += n;
     g->timings.draft_passes += n > 0;
+    g->timings.guess_ns += guess_ns;
     g->timings.decode_steps++;
     return OK;
 }
@@ -371,7 +402,7 @@ static enum status follow(struct generator *g, int32_t limit, int32_t *row, stru
         return OK;
     }
     if (g->draft_ns > 0)
-        draft_pace_note(&g->pace, g->n_draft, g->n_draft - g->n_ahead, g->draft_ns);
+        draft_pace_note(&g->pace, g->n_draft, g->n_draft - g->n_ahead, g->draft_ns, g->guess_ns);
     drop_draft(g);
     *row = 0;
     return compute(g, limit, e);

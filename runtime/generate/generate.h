@@ -91,6 +91,7 @@ struct generator {
     int32_t n_ahead;  // last tokens of the session that are not in the text, or only pending
     int32_t n_draft;  // tokens of the last pass beside its first
     double draft_ns;  // that this pass took
+    double guess_ns;  // that guessing took before it
     struct token_stream stream;
     struct stop_filter filter;
     int32_t *stop_tokens; // [n_stop_tokens]

@@ -21,6 +21,7 @@ struct timings {
     uint64_t decode_ns;
     int64_t drafted, accepted; // tokens that were guessed, and those of them that were drawn
     int64_t draft_passes;      // passes with guessed tokens
+    uint64_t guess_ns;         // part of prompt_ns and decode_ns in which tokens were guessed
     int64_t prompt_passes;     // micro-batches of the prompts
     uint64_t disk_bytes;       // that the process read meanwhile,
     uint64_t disk_faults;      // and its major faults: see disk_reads

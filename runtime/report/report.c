@@ -36,12 +36,15 @@ void report_print_speeds(const struct timings *t, const struct machine *machine,
 }
 
 void report_print_drafts(const struct timings *t, FILE *out) {
-    if (t->drafted == 0) return;
-    fprintf(out,
-            "tandem: drafts     %6" PRId64 " tokens, %" PRId64
-            " of them right (%.1f %%), %.2f tokens per pass\n",
-            t->drafted, t->accepted, 100 * (double)t->accepted / (double)t->drafted,
-            timings_per_pass(t));
+    const uint64_t all_ns = t->prompt_ns + t->decode_ns;
+    const double share = all_ns ? 100 * (double)t->guess_ns / (double)all_ns : 0;
+    if (t->drafted == 0 && share < 1) return;
+    fprintf(out, "tandem: drafts     %6" PRId64 " %s, %" PRId64 " of them right", t->drafted,
+            t->drafted == 1 ? "token" : "tokens", t->accepted);
+    if (t->drafted > 0) fprintf(out, " (%.1f %%)", 100 * (double)t->accepted / (double)t->drafted);
+    fprintf(out, ", %.2f tokens per pass", timings_per_pass(t));
+    if (share >= 1) fprintf(out, ", guessed in %.0f %% of the time", share);
+    fputc('\n', out);
 }
 
 void report_print_disk(const struct timings *t, const struct plan *plan, FILE *out) {
@@ -149,11 +152,13 @@ static int32_t streamed_layers(const struct plan *plan, const struct shape *shap
     return count;
 }
 
-void report_print_plan(const struct plan *plan, const struct shape *shape, bool detail, FILE *out) {
+// Prints where the model is, behind the name of the program or of the model's task.
+static void print_place(const struct plan *plan, const struct shape *shape, const char *who,
+                        FILE *out) {
     const struct machine *machine = &plan->machine;
     const int8_t gpu = machine_accelerator(machine);
     char size[ERR_SIZE_CHARS];
-    fputs("tandem: ", out);
+    fputs(who, out);
     if (gpu == DEVICE_HOST)
         fputs("on the CPU", out);
     else
@@ -166,10 +171,19 @@ void report_print_plan(const struct plan *plan, const struct shape *shape, bool 
     const int32_t n_streamed = streamed_layers(plan, shape);
     if (n_streamed) fprintf(out, "; prompts use the GPU for %d more", n_streamed);
     fprintf(out, "; context %d", plan->workload.n_ctx);
+}
+
+void report_print_plan(const struct plan *plan, const struct shape *shape, bool detail, FILE *out) {
+    print_place(plan, shape, "tandem: ", out);
     if (detail) {
         fprintf(out, ", micro-batch %d", plan->workload.n_ubatch);
         print_ways(plan, out);
     }
+    fputc('\n', out);
+}
+
+void report_print_draft_plan(const struct plan *plan, const struct shape *shape, FILE *out) {
+    print_place(plan, shape, "tandem: the draft model: ", out);
     fputc('\n', out);
 }
 

@@ -24,8 +24,9 @@ void report_memory_use(struct memory_use *out, const struct engine *engine);
 // is called an estimate where this machine was not measured. The speed of generating counts steps,
 // since the first token after a prompt needs none.
 void report_print_speeds(const struct timings *t, const struct machine *machine, FILE *out);
-// Prints a line if tokens were guessed: how many, how many of them were drawn, and how many tokens
-// each pass gave.
+// Prints a line if tokens were guessed, or guessing took time: how many, how many of them were
+// drawn, and how many tokens each pass gave; and the share of all time that guessing took, where
+// that is 1 % or more.
 void report_print_drafts(const struct timings *t, FILE *out);
 // Prints two lines if the process read more from the disk than a program's own pages while it
 // computed: how much, and how the weights stay in RAM. Locking them there is no way for a plan that
@@ -43,6 +44,9 @@ void report_print_memory(const struct memory_use *use, const struct machine *mac
 // Prints one line: layers on the GPU, bytes of weights, context; with detail also the micro-batch
 // and what is split and streamed.
 void report_print_plan(const struct plan *plan, const struct shape *shape, bool detail, FILE *out);
+
+// The same line for a draft model.
+void report_print_draft_plan(const struct plan *plan, const struct shape *shape, FILE *out);
 
 // Writes bytes from a file so that a terminal shows them and does not obey them: control characters
 // and bytes that are no UTF-8 as \n, \x1b, \u0085. After limit characters it says how many bytes

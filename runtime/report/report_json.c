@@ -27,12 +27,12 @@ json_t *report_json_text(const char *bytes, size_t length) {
     return value;
 }
 
-// Adds what llama-server says of drafts too, where there were any.
+// Adds what llama-server says of drafts too, where tokens were guessed, and the time that took.
 static json_t *with_drafts(json_t *timings, const struct timings *t) {
-    if (!timings || t->drafted == 0) return timings;
-    json_t *drafts =
-        json_pack("{s:I, s:I, s:f}", "draft_n", (json_int_t)t->drafted, "draft_n_accepted",
-                  (json_int_t)t->accepted, "tokens_per_pass", timings_per_pass(t));
+    if (!timings || (t->drafted == 0 && t->guess_ns == 0)) return timings;
+    json_t *drafts = json_pack("{s:I, s:I, s:f, s:f}", "draft_n", (json_int_t)t->drafted,
+                               "draft_n_accepted", (json_int_t)t->accepted, "draft_ms",
+                               timings_ms(t->guess_ns), "tokens_per_pass", timings_per_pass(t));
     json_object_update(timings, drafts);
     json_decref(drafts);
     return timings;

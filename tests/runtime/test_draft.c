@@ -47,7 +47,8 @@ static void drafts_go_on_as_the_text_did(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int32_t out[8] = {0};
-        const struct draft_text text = {cases[i].tokens, cases[i].n, cases[i].last};
+        const struct draft_text text = {
+            .tokens = cases[i].tokens, .n = cases[i].n, .last = cases[i].last};
         const int32_t n = draft_find(&text, cases[i].size_n, cases[i].most, out);
         if (n != cases[i].n_expected || memcmp(out, cases[i].expected, sizeof out) != 0)
             fail_msg("case %zu: %d tokens, the first is %d", i, n, out[0]);
@@ -60,25 +61,25 @@ static void drafts_grow_as_long_as_they_are_right(void **state) {
     (void)state;
     struct draft_pace p = {0};
     assert_int_equal(draft_pace_length(&p, 48), 0); // no time is known
-    draft_pace_note(&p, 0, 0, 100);
+    draft_pace_note(&p, 0, 0, 100, 0);
     assert_int_equal(draft_pace_length(&p, 48), 4);
     assert_int_equal(draft_pace_length(&p, 3), 3);
-    draft_pace_note(&p, 3, 3, 150); // shorter than it could be
+    draft_pace_note(&p, 3, 3, 150, 0); // shorter than it could be
     assert_int_equal(draft_pace_length(&p, 48), 4);
     for (int32_t length = 4; length <= 32; length *= 2) {
-        draft_pace_note(&p, length, length, 200);
+        draft_pace_note(&p, length, length, 200, 0);
         assert_int_equal(draft_pace_length(&p, 1000), 2 * length);
     }
-    draft_pace_note(&p, 48, 6, 200);
+    draft_pace_note(&p, 48, 6, 200, 0);
     assert_int_equal(draft_pace_length(&p, 48), 7);
-    draft_pace_note(&p, 7, 0, 200);
+    draft_pace_note(&p, 7, 0, 200, 0);
     assert_int_equal(draft_pace_length(&p, 48), 2);
 }
 
 // Passes until the next draft.
 static int32_t pause_of(struct draft_pace *p) {
     int32_t n = 0;
-    for (; draft_pace_length(p, 48) == 0; n++) draft_pace_note(p, 0, 0, 100);
+    for (; draft_pace_length(p, 48) == 0; n++) draft_pace_note(p, 0, 0, 100, 0);
     return n;
 }
 
@@ -86,22 +87,22 @@ static void drafts_that_lose_time_pause(void **state) {
     (void)state;
     static const int32_t pauses[] = {16, 32, 64, 128, 256, 512, 1024, 1024};
     struct draft_pace p = {0};
-    draft_pace_note(&p, 0, 0, 100);
+    draft_pace_note(&p, 0, 0, 100, 0);
     for (size_t i = 0; i < sizeof pauses / sizeof *pauses; i++) {
         for (int k = 0; k < 4; k++) {
             assert_int_not_equal(draft_pace_length(&p, 48), 0);
-            draft_pace_note(&p, 2, 0, 201); // loses 101
+            draft_pace_note(&p, 2, 0, 201, 0); // loses 101
         }
         assert_int_equal(pause_of(&p), pauses[i]);
     }
-    for (int k = 0; k < 4; k++) draft_pace_note(&p, 2, 2, 200); // saves 100
+    for (int k = 0; k < 4; k++) draft_pace_note(&p, 2, 2, 200, 0); // saves 100
     for (int k = 0; k < 8; k++) {
         assert_int_not_equal(draft_pace_length(&p, 48), 0);
-        draft_pace_note(&p, 2, 0, 201);
+        draft_pace_note(&p, 2, 0, 201, 0);
     }
     assert_int_equal(pause_of(&p), 16);
     // Drafts of a mixture of experts that are right may lose too.
-    for (int k = 0; k < 5; k++) draft_pace_note(&p, 2, 2, 400);
+    for (int k = 0; k < 5; k++) draft_pace_note(&p, 2, 2, 400, 0);
     assert_int_equal(pause_of(&p), 32);
 }
 
@@ -109,14 +110,31 @@ static void drafts_that_lose_time_pause(void **state) {
 static void what_a_cut_costs_later_counts(void **state) {
     (void)state;
     struct draft_pace p = {0};
-    draft_pace_note(&p, 0, 0, 100);
+    draft_pace_note(&p, 0, 0, 100, 0);
     for (int k = 0; k < 3; k++) {
-        draft_pace_note(&p, 2, 1, 200);
+        draft_pace_note(&p, 2, 1, 200, 0);
         assert_int_not_equal(draft_pace_length(&p, 48), 0);
-        draft_pace_note(&p, 0, 0, 250);
+        draft_pace_note(&p, 0, 0, 250, 0);
     }
     assert_int_equal(pause_of(&p), 16);
     assert_true(p.one_ns == 100);
+}
+
+// Guessing takes time too, also where nothing comes of it.
+static void the_time_of_guesses_counts(void **state) {
+    (void)state;
+    struct draft_pace p = {0};
+    draft_pace_note(&p, 0, 0, 100, 0);
+    for (int k = 0; k < 4; k++) draft_pace_note(&p, 0, 0, 100, 100);
+    assert_int_not_equal(draft_pace_length(&p, 48), 0);
+    draft_pace_note(&p, 0, 0, 100, 1);
+    assert_int_equal(pause_of(&p), 16);
+    assert_true(p.one_ns == 100);
+    for (int k = 0; k < 2; k++) draft_pace_note(&p, 2, 2, 150, 300); // three tokens, and loses 150
+    assert_int_not_equal(draft_pace_length(&p, 48), 0);
+    for (int k = 0; k < 2; k++) draft_pace_note(&p, 2, 2, 150, 300);
+    assert_int_equal(pause_of(&p), 32);
+    assert_true(p.more_ns == 25);
 }
 
 // ---- Texts --------------------------------------------------------------------------------------
@@ -165,7 +183,7 @@ struct fixture {
     struct engine *en;
     bool refuses; // progress
     enum script script;
-    int n_drafts;
+    int n_drafts, n_read;
     const struct written *known;
     struct written plain, drafted;
     struct written *out;       // takes the text
@@ -173,8 +191,12 @@ struct fixture {
 };
 
 // Spoils the right tokens as the script says.
-static int32_t scripted(void *context, const struct draft_text *text, int32_t most, int32_t *out) {
+static enum status scripted(void *context, const struct draft_text *text, int32_t most,
+                            int32_t *out, struct draft_guess *guess, struct err *e) {
     struct fixture *f = context;
+    (void)e;
+    *guess = (struct draft_guess){most, 0};
+    if (most == 0) return f->n_read++, OK;
     const int32_t n_right = f->n_drafts++ % (most + 1);
     for (int32_t i = 0; i < most; i++) {
         const int32_t at = text->n + 1 + i;
@@ -190,7 +212,7 @@ static int32_t scripted(void *context, const struct draft_text *text, int32_t mo
         default: out[i] = right;
         }
     }
-    return most;
+    return OK;
 }
 
 static bool listen(void *context, const char *what, uint64_t done, uint64_t total) {
@@ -315,7 +337,7 @@ static void compare(struct fixture *f, const struct generate_options *options, i
             o.draft = (struct draft_options){.size_n = searched ? 2 : 0,
                                              .size_m = k,
                                              .always = f->script != PACED,
-                                             .find = searched ? NULL : scripted,
+                                             .guess = searched ? NULL : scripted,
                                              .context = f};
             write_text(f, &o, &f->drafted);
             assert_same(&f->plain, &f->drafted);
@@ -446,9 +468,11 @@ static void a_cancelled_draft_ends_the_text(void **state) {
     f->known = &f->plain;
     f->out = &f->drafted;
     f->g = &g;
-    o.draft = (struct draft_options){.size_m = 3, .always = true, .find = scripted, .context = f};
+    o.draft = (struct draft_options){.size_m = 3, .always = true, .guess = scripted, .context = f};
+    f->n_read = 0;
     assert_int_equal(generate_open(&g, f->en, &o, &e), OK);
     assert_int_equal(generate_read(&g, f->prompt, N_PROMPT, NULL, &e), OK);
+    assert_int_equal(f->n_read, 1);
     f->refuses = true;
     assert_int_equal(generate_write(&g, 9, &sink, &reason, &e), OK);
     f->refuses = false;
@@ -484,6 +508,7 @@ int main(void) {
         cmocka_unit_test(drafts_grow_as_long_as_they_are_right),
         cmocka_unit_test(drafts_that_lose_time_pause),
         cmocka_unit_test(what_a_cut_costs_later_counts),
+        cmocka_unit_test(the_time_of_guesses_counts),
         cmocka_unit_test(the_likeliest_tokens_are_the_same),
         cmocka_unit_test(drawn_tokens_are_the_same),
         cmocka_unit_test(texts_end_in_the_same_place),

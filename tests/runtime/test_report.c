@@ -186,6 +186,9 @@ static void a_plan_is_one_line(void **state) {
     plan->workload.n_ubatch = 512;
     plan->devices[0].bytes[PLAN_WEIGHTS] = 92 << 20;
     plan->machine.n_devices = 1;
+    report_print_draft_plan(plan, shape, begin(&s)->out);
+    assert_text(&s,
+                "tandem: the draft model: on the CPU; weights: 92.00 MiB in RAM; context 4096\n");
     report_print_plan(plan, shape, false, begin(&s)->out);
     assert_text(&s, "tandem: on the CPU; weights: 92.00 MiB in RAM; context 4096\n");
     plan->machine.n_devices = 2;
@@ -259,12 +262,21 @@ static void drafts_have_a_line_and_fields(void **state) {
     report_print_drafts(&t, begin(&s)->out);
     assert_text(&s, "tandem: drafts          5 tokens, 3 of them right (60.0 %), 1.75 tokens per "
                     "pass\n");
+    t.guess_ns = 54000000; // of 400 and 140 ms
+    report_print_drafts(&t, begin(&s)->out);
+    assert_text(&s, "tandem: drafts          5 tokens, 3 of them right (60.0 %), 1.75 tokens per "
+                    "pass, guessed in 10 % of the time\n");
     assert_json(report_json_timings(&t),
                 "{\"prompt_n\":50,\"prompt_ms\":400.0,\"prompt_per_token_ms\":8.0,"
                 "\"prompt_per_second\":125.0,\"predicted_n\":8,\"predicted_ms\":140.0,"
                 "\"predicted_per_token_ms\":20.0,\"predicted_per_second\":50.0,"
                 "\"decode_steps\":7,\"disk_bytes\":0,\"major_faults\":0,\"draft_n\":5,"
-                "\"draft_n_accepted\":3,\"tokens_per_pass\":1.75}");
+                "\"draft_n_accepted\":3,\"draft_ms\":54.0,\"tokens_per_pass\":1.75}");
+    t.drafted = t.accepted = 0; // never sure of one
+    report_print_drafts(&t, begin(&s)->out);
+    assert_text(&s,
+                "tandem: drafts          0 tokens, 0 of them right, 1.00 tokens per pass, guessed "
+                "in 10 % of the time\n");
 }
 
 static void json_predictions_have_a_sign(void **state) {
