@@ -26,8 +26,10 @@ struct engine_options {
     struct cpu_options cpu;
     struct workload
         workload; // context, micro-batch, sessions, logits rows, KV types; 0s mean defaults
-    struct constraints constraints; // layers on the accelerator, memory limits
-    const char *tensor_overrides;   // "PATTERN=DEVICE,...", added to constraints; may be NULL
+    struct constraints constraints;     // layers on the accelerator, memory limits
+    uint64_t budget_bytes[MAX_DEVICES]; // that a draft model leaves of each device, as limits of
+                                        // constraints do too. 0: all, as there is none
+    const char *tensor_overrides;       // "PATTERN=DEVICE,...", added to constraints; may be NULL
     const char *plan_path;  // a plan file to replay: replaces workload and all of constraints
                             // but the memory limits; may be NULL
     const char *cache_path; // folder in which calibrations are kept; NULL: none is read or written

@@ -202,7 +202,8 @@ static enum status replay(struct plan *plan, const struct shape *shape,
     return err_context(e, "%s", options->plan_path);
 }
 
-enum status plan_request_solve(struct plan *plan, const struct shape *shape,
+// Makes the plan for a machine and limits beside which there is nothing else.
+static enum status solve_alone(struct plan *plan, const struct shape *shape,
                                const struct machine *machine, const struct engine_options *options,
                                struct err *e) {
     if (options->plan_path) return replay(plan, shape, machine, options, e);
@@ -221,6 +222,37 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
         return e->status;
     return solve_paged(plan, &(struct planned){shape, machine, &workload, &constraints}, options,
                        e);
+}
+
+// True if a draft model has a part of the machine.
+static bool shares_machine(const struct engine_options *options) {
+    uint64_t bytes = 0;
+    for (int32_t d = 0; d < MAX_DEVICES; d++) bytes |= options->budget_bytes[d];
+    return bytes > 0;
+}
+
+// Lowers the budgets of the machine to what the draft model leaves.
+static void take_budgets(struct machine *machine, const struct engine_options *options) {
+    for (int32_t d = 0; d < machine->n_devices; d++) {
+        uint64_t *budget = &machine->devices[d].budget_bytes;
+        const uint64_t most = options->budget_bytes[d];
+        if (most) *budget = min_u64(*budget, most);
+    }
+}
+
+enum status plan_request_solve(struct plan *plan, const struct shape *shape,
+                               const struct machine *machine, const struct engine_options *options,
+                               struct err *e) {
+    if (!shares_machine(options)) return solve_alone(plan, shape, machine, options, e);
+    struct machine *rest = mem_alloc(1, sizeof *rest);
+    if (!rest) return err_memory(e, sizeof *rest, "the machine");
+    *rest = *machine;
+    take_budgets(rest, options);
+    const enum status status = solve_alone(plan, shape, rest, options, e);
+    mem_free(rest);
+    if (status != ERR_MEMORY) return status;
+    return err_fix(e, "leave out the draft model (-md), take a smaller one or a shorter context "
+                      "(-c)");
 }
 
 enum status plan_request_smaller_cache(const struct plan *plan, const struct shape *shape,
