@@ -56,6 +56,12 @@ enum status cli_join_overrides(struct cli *cli, struct err *e) {
     return OK;
 }
 
+// Rows of logits that drafts take; 0: the default.
+static int32_t draft_rows(const struct cli_options *o) {
+    if (o->drafts == DRAFTS_NGRAM) return o->draft_size_m + 1;
+    return o->drafts == DRAFTS_MODEL ? o->draft_model.n_most + 1 : 0;
+}
+
 void cli_engine_options(struct cli *cli, struct engine_options *out) {
     const struct cli_options *o = &cli->options;
     const bool kv_auto = o->kv_type_k == KV_TYPE_AUTO;
@@ -71,7 +77,7 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
                      .kv_type_v = kv_auto ? DTYPE_F16 : o->kv_type_v,
                      .n_prompt = o->n_prompt,
                      .n_gen = o->n_gen,
-                     .max_logits = o->drafts ? o->draft_size_m + 1 : 0,
+                     .max_logits = draft_rows(o),
                      .full_windows = o->full_windows},
         .constraints = {.gpu_layers = o->gpu_layers,
                         .vram_bytes = o->vram_bytes,
@@ -95,6 +101,27 @@ void cli_engine_options(struct cli *cli, struct engine_options *out) {
         .log = &cli->log,
         .progress = cli_progress(cli),
     };
+}
+
+void cli_draft_options(struct cli *cli, struct engine_options *out) {
+    const struct cli_options *o = &cli->options;
+    const struct draft_model_options *d = &o->draft_model;
+    const bool kv_auto = d->kv_type_k == KV_TYPE_AUTO;
+    cli_engine_options(cli, out);
+    out->model_path = d->path;
+    if (d->n_threads) out->cpu.n_threads = d->n_threads;
+    if (d->n_threads_batch) out->cpu.n_threads_batch = d->n_threads_batch;
+    out->workload = (struct workload){.kv_type_k = kv_auto ? DTYPE_F16 : d->kv_type_k,
+                                      .kv_type_v = kv_auto ? DTYPE_F16 : d->kv_type_v,
+                                      .n_prompt = o->n_prompt,
+                                      .n_gen = o->n_gen};
+    out->constraints = (struct constraints){.gpu_layers = d->gpu_layers,
+                                            .vram_bytes = o->vram_bytes,
+                                            .ram_bytes = o->ram_bytes,
+                                            .kv_auto = kv_auto};
+    out->tensor_overrides = out->plan_path = NULL;
+    out->cpu_cache = out->allow_paging = false;
+    out->trace_spans = 0;
 }
 
 enum status cli_check_trace(const struct cli *cli, struct err *e) {

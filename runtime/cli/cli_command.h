@@ -44,6 +44,8 @@ struct progress cli_progress(struct cli *cli);
 enum status cli_join_overrides(struct cli *cli, struct err *e);
 // Fills *out from the options, with that listener.
 void cli_engine_options(struct cli *cli, struct engine_options *out);
+// The same for the draft model, which has its own context, limits and place.
+void cli_draft_options(struct cli *cli, struct engine_options *out);
 // Checks that the file of --trace can be written, before anything else is done.
 enum status cli_check_trace(const struct cli *cli, struct err *e);
 // Writes the file of --trace if the engine, which may be NULL, traces. status and *e are those of
@@ -58,6 +60,9 @@ enum status cli_print_names(const struct cli_options *o, struct err *e);
 // Reads the shape of the model that -m or --shape names, from its header or description alone.
 // ERR_USAGE says how to see the names that are built in.
 enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e);
+// Reads that of the draft model: of a file, or of one that is built in. If both models are files,
+// ERR_USAGE where their tokens differ.
+enum status cli_read_draft_shape(struct shape *out, const struct cli_options *o, struct err *e);
 // Reads the machine that --machine names.
 enum status cli_read_machine(struct machine *out, const char *name, struct err *e);
 // Turns \n, \r, \t, \\, \" and \' into the characters that they stand for, in place; any other

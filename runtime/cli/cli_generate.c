@@ -42,6 +42,7 @@ static enum status open_engine(struct cli_generator *g, const struct cli_texts *
             max_i32(options.workload.max_logits, options.workload.n_ubatch);
     }
     const uint64_t start = clock_ns();
+    if (cli_draft_open(&g->draft, g->cli, &options, e)) return e->status;
     const enum status status = engine_open(&g->engine, &options, e);
     progress_bar_clear(&g->cli->bar);
     *load_ns = clock_ns() - start;
@@ -121,7 +122,7 @@ static enum status set_generator(struct cli_generator *g, bool opens, struct err
         .grammar = grammar,
         .grammar_root = g->style ? REPLY_ROOT : NULL,
         .style = g->style,
-        .draft = {.size_n = o->drafts ? o->draft_size_n : 0, .size_m = o->draft_size_m},
+        .draft = cli_draft_guesses(&g->draft, o),
     };
     options.sampler.biases = o->biases;
     options.sampler.n_biases = o->n_biases;
@@ -147,12 +148,15 @@ static enum status take_sampling(struct cli_generator *g, struct err *e) {
 // A plan file says how many rows of logits there is memory for.
 static enum status check_drafts(const struct cli_generator *g, struct err *e) {
     const struct cli_options *o = &g->cli->options;
-    const int32_t rows = engine_workload(g->engine)->max_logits;
-    if (!o->drafts || !o->plan_path || rows > o->draft_size_m) return OK;
+    const bool by_model = o->drafts == DRAFTS_MODEL;
+    const int32_t rows = engine_workload(g->engine)->max_logits,
+                  most = by_model ? o->draft_model.n_most : o->draft_size_m;
+    if (o->drafts == DRAFTS_NONE || !o->plan_path || rows > most) return OK;
     err_set(e, ERR_USAGE, "--spec-type: rows of logits in the plan %s", o->plan_path);
-    err_expected(e, "%d", o->draft_size_m + 1);
+    err_expected(e, "%d", most + 1);
     err_actual(e, "%d", rows);
-    return err_fix(e, "make the plan with the same --spec-type and --spec-ngram-simple-size-m");
+    return err_fix(e, "make the plan with the same --spec-type and %s",
+                   by_model ? "--spec-draft-n-max" : "--spec-ngram-simple-size-m");
 }
 
 static enum status buffer_output(struct cli_generator *g, struct err *e) {
@@ -221,10 +225,14 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
     *g = (struct cli_generator){.cli = cli, .style = texts->style};
     signal_watch();
     if (check_texts(g, e) || open_engine(g, texts, &load_ns, e) || check_drafts(g, e) ||
-        take_sampling(g, e) || set_generator(g, true, e) || buffer_output(g, e))
+        cli_draft_start(&g->draft, cli, g->engine, e) || take_sampling(g, e) ||
+        set_generator(g, true, e) || buffer_output(g, e))
         goto fail;
     g->generator.timings.load_ns = load_ns;
     heap_watch_init(&g->heap);
+    if (!cli->options.quiet && g->draft.engine)
+        report_print_draft_plan(engine_plan(g->draft.engine), engine_shape(g->draft.engine),
+                                stderr);
     if (!cli->options.quiet)
         report_print_plan(engine_plan(g->engine), engine_shape(g->engine), cli->options.verbose,
                           stderr);
@@ -250,6 +258,7 @@ void cli_generate_close(struct cli_generator *g) {
         setvbuf(stdout, NULL, _IOFBF, BUFSIZ); // the buffer below goes away
     }
     generate_close(&g->generator);
+    cli_draft_close(&g->draft);
     engine_close(g->engine);
     mem_free(g->output);
     mem_free(g->grammar);

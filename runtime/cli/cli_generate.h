@@ -1,14 +1,15 @@
 /* cli_generate.h: an open engine with a generator whose text goes to standard output, for run and
  * chat.
  *
- * A struct cli_generator owns the engine, the generator and the buffer of standard output, and
- * borrows the cli. Ctrl-C ends prompts and texts. cli_generate_write allocates nothing, as the
- * counters in the struct show. One thread. Tested by tests/cli/cli_sim.sh.
+ * A struct cli_generator owns the engine, the draft model, the generator and the buffer of standard
+ * output, and borrows the cli. Ctrl-C ends prompts and texts. cli_generate_write allocates nothing,
+ * as the counters in the struct show. One thread. Tested by tests/cli/cli_sim.sh.
  */
 #ifndef TANDEM_RUNTIME_CLI_CLI_GENERATE_H
 #define TANDEM_RUNTIME_CLI_CLI_GENERATE_H
 
 #include "runtime/cli/cli_command.h"
+#include "runtime/cli/cli_draft.h"
 #include "runtime/cli/heap.h"
 #include "runtime/generate/generate.h"
 #include "runtime/text/chat_reply.h"
@@ -22,6 +23,7 @@ struct cli_generator {
     struct cli *cli;                // borrowed
     const struct chat_style *style; // of replies, borrowed; NULL: texts are no replies
     struct engine *engine;
+    struct cli_draft draft; // guesses for the generator, if there is a draft model
     struct generator generator;
     char *output;           // the buffer of standard output
     char *grammar, *schema; // as given, owned; NULL: not given

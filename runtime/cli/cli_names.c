@@ -4,6 +4,7 @@
 #include "runtime/cli/cli_command.h"
 #include "runtime/model/gguf_shape.h"
 #include "runtime/report/report_json.h"
+#include "runtime/text/vocab_match.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -91,13 +92,25 @@ static enum status read_named_shape(struct shape *out, const char *name, struct 
     return i < 0 ? shape_load(out, name, e) : shape_builtin(out, i, e);
 }
 
-enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e) {
-    if (o->shape) return read_named_shape(out, o->shape, e);
+static enum status read_file_shape(struct shape *out, const char *path, struct err *e) {
     struct gguf gguf;
-    if (gguf_open(&gguf, o->model, e)) return e->status;
-    enum status status = gguf_shape(out, &gguf, e) ? err_context(e, "%s", o->model) : OK;
+    if (gguf_open(&gguf, path, e)) return e->status;
+    enum status status = gguf_shape(out, &gguf, e) ? err_context(e, "%s", path) : OK;
     gguf_close(&gguf);
     return status;
+}
+
+enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e) {
+    return o->shape ? read_named_shape(out, o->shape, e) : read_file_shape(out, o->model, e);
+}
+
+enum status cli_read_draft_shape(struct shape *out, const struct cli_options *o, struct err *e) {
+    struct err ignored;
+    if (access(o->draft_model.path, F_OK) != 0 &&
+        read_named_shape(out, o->draft_model.path, &ignored) == OK)
+        return OK;
+    if (read_file_shape(out, o->draft_model.path, e)) return e->status;
+    return o->shape ? OK : vocab_match_files(o->model, o->draft_model.path, e);
 }
 
 enum status cli_read_machine(struct machine *out, const char *name, struct err *e) {

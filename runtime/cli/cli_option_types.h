@@ -64,6 +64,23 @@ enum reasoning {
     REASONING_HIDE, // left out
 };
 
+// Where guesses of the next tokens come from.
+enum drafts {
+    DRAFTS_AUTO, // from a draft model if there is one
+    DRAFTS_NONE,
+    DRAFTS_NGRAM, // from what stands before them
+    DRAFTS_MODEL,
+};
+
+struct draft_model_options {
+    const char *path; // NULL: not given
+    int32_t n_most, n_least;
+    float sure;                         // 0: whatever pays
+    int32_t gpu_layers;                 // as of the model
+    enum dtype kv_type_k, kv_type_v;    // both or neither KV_TYPE_AUTO
+    int32_t n_threads, n_threads_batch; // 0: as the model
+};
+
 // Whether a model thinks before it answers, where its template has a switch.
 enum thinking { THINKING_AUTO, THINKING_OFF, THINKING_ON };
 
@@ -140,9 +157,10 @@ struct cli_options {
     bool hellaswag, winogrande, multiple_choice;
     int32_t n_tasks; // of these; 0: all; -1: not given
 
-    bool drafts;          // text is guessed from what stands before it
+    enum drafts drafts;
     int32_t draft_size_n; // last tokens that must have stood before
-    int32_t draft_size_m; // tokens of a draft
+    int32_t draft_size_m; // tokens of such a draft
+    struct draft_model_options draft_model;
 
     struct bench_options bench;
 
@@ -168,7 +186,7 @@ enum option_kind {
     OPTION_FEED,      // enum feed; auto is FEED_NONE
     OPTION_REASONING, // enum reasoning
     OPTION_THINKING,  // enum thinking
-    OPTION_DRAFTS,    // bool: none or ngram-simple
+    OPTION_DRAFTS,    // enum drafts: none, ngram-simple or draft-simple
     OPTION_ISA,       // enum cpu_isa
     OPTION_SAMPLERS,  // struct sampler_order, by names
     OPTION_LETTERS,   // struct sampler_order, by letters
@@ -177,7 +195,7 @@ enum option_kind {
     OPTION_HELP,      // shows the help of the command
 };
 
-enum { OPTION_NAMES = 3 };
+enum { OPTION_NAMES = 4 };
 #define KV_TYPE_AUTO DTYPE_COUNT // -ctk auto: the planner chooses
 
 struct option_spec {

@@ -3,9 +3,11 @@
 
 #include "base/close_name.h"
 #include "runtime/cli/cli_values.h"
+#include "runtime/generate/draft_model.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 // The words for sets of commands in cli_options.def.
 #define IN(command) (1u << COMMAND_##command)
@@ -498,6 +500,8 @@ static enum status check_together(const struct cli_options *o, struct err *e) {
     if (o->system_prompt && o->system_file)
         return err_set(e, ERR_USAGE, "-sys and --system-prompt-file cannot be combined");
     if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q cannot be combined");
+    if (o->drafts == DRAFTS_NGRAM && o->draft_model.path)
+        return err_set(e, ERR_USAGE, "--spec-type ngram-simple and -md cannot be combined");
     if (check_measured(o, e)) return e->status;
     return check_plan(o, e);
 }
@@ -521,6 +525,15 @@ static enum status check_model(const struct cli_options *o, struct err *e) {
                        o->command == COMMAND_PLAN ? " or --shape NAME" : "");
     if (o->command == COMMAND_BENCH && !o->bench.models.n && !o->hub_repo && !o->bench.list_devices)
         return err_set(e, ERR_USAGE, "'tandem bench' needs a model: -m FILE or -hf ORG/REPO");
+    return OK;
+}
+
+static enum status check_drafts(const struct cli_options *o, struct err *e) {
+    const struct draft_model_options *d = &o->draft_model;
+    if (o->drafts == DRAFTS_MODEL && !d->path)
+        return err_set(e, ERR_USAGE, "--spec-type draft-simple needs a draft model: -md FILE");
+    if ((d->kv_type_k == KV_TYPE_AUTO) != (d->kv_type_v == KV_TYPE_AUTO))
+        return err_set(e, ERR_USAGE, "auto needs both options: -ctkd auto -ctvd auto");
     return OK;
 }
 
@@ -553,7 +566,7 @@ static enum status check_needs(const struct cli_options *o, struct err *e) {
     }
     if ((o->kv_type_k == KV_TYPE_AUTO) != (o->kv_type_v == KV_TYPE_AUTO))
         return err_set(e, ERR_USAGE, "auto needs both options: -ctk auto -ctv auto");
-    return OK;
+    return check_drafts(o, e);
 }
 
 // ---- The environment ----------------------------------------------------------------------------
@@ -571,6 +584,7 @@ static void settle(struct cli_options *o) {
     if (o->n_ctx == 0 && PLANNED & 1u << o->command) o->n_ctx = N_CTX_OF_MODEL;
     if (o->n_ctx < 0) o->n_ctx = 0;
     if (o->reasoning_budget == 0) o->thinking = THINKING_OFF;
+    if (o->drafts == DRAFTS_AUTO) o->drafts = o->draft_model.path ? DRAFTS_MODEL : DRAFTS_NONE;
     if (GENERATE & 1u << o->command) o->escape = !o->no_escape;
     if (o->dry_run && !o->mixture) { // FILE TYPE
         o->mixture = o->output;
@@ -730,6 +744,10 @@ enum status cli_options_parse(struct cli_options *o, int argc, char **argv, char
         .n_batch = 2048,
         .draft_size_n = DRAFT_SIZE_N,
         .draft_size_m = DRAFT_SIZE_M,
+        .draft_model = {.n_most = DRAFT_MODEL_MOST,
+                        .gpu_layers = GPU_LAYERS_AUTO,
+                        .kv_type_k = DTYPE_F16,
+                        .kv_type_v = DTYPE_F16},
         .kv_type_k = DTYPE_F16,
         .kv_type_v = DTYPE_F16,
         .gpu_layers = GPU_LAYERS_AUTO,
@@ -780,6 +798,12 @@ static bool is_shared(const struct cli_options *o, const char *given, const char
     return own && spec && spec->commands & 1u << other && spec->offset != AT(quiet);
 }
 
+// True for a draft model of which plan knows the shape alone.
+static bool is_draft_shape(const struct cli_options *o, const char *given, const char *value) {
+    const struct option_spec *spec = find_option(given, strlen(given), o->command);
+    return spec && spec->offset == AT(draft_model.path) && access(value, F_OK) != 0;
+}
+
 void cli_options_print_again(const struct cli_options *o, enum command other, FILE *out) {
     bool ended = false; // the options
     for (int32_t i = 2; i < o->n_arguments; i++) {
@@ -795,7 +819,7 @@ void cli_options_print_again(const struct cli_options *o, enum command other, FI
             option ? is_shared(o, given, next, other, &has_value) : (MODEL & 1u << other) != 0;
         if (keep && dash && !option) print_word("-m", out); // what follows may be options again
         if (keep) print_word(given, out);
-        if (keep && has_value) print_word(next, out);
+        if (keep && has_value) print_word(is_draft_shape(o, given, next) ? "FILE" : next, out);
         i += has_value;
     }
 }

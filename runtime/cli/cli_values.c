@@ -186,18 +186,19 @@ static enum status set_thinking(const char *name, const char *text, enum thinkin
     return cli_value_bad(e, name, "on, off or auto", text);
 }
 
-static enum status set_drafts(const char *name, const char *text, bool *out, struct err *e) {
-    static const char *const later[] = {"draft-simple",  "draft-eagle3", "draft-mtp",
-                                        "draft-dflash",  "draft-dspark", "ngram-map-k",
-                                        "ngram-map-k4v", "ngram-mod",    "ngram-cache"};
-    if (strcmp(text, "none") == 0) return *out = false, OK;
-    if (strcmp(text, "ngram-simple") == 0) return *out = true, OK;
+static enum status set_drafts(const char *name, const char *text, enum drafts *out, struct err *e) {
+    static const char *const later[] = {"draft-eagle3", "draft-mtp",   "draft-dflash",
+                                        "draft-dspark", "ngram-map-k", "ngram-map-k4v",
+                                        "ngram-mod",    "ngram-cache"};
+    if (strcmp(text, "none") == 0) return *out = DRAFTS_NONE, OK;
+    if (strcmp(text, "ngram-simple") == 0) return *out = DRAFTS_NGRAM, OK;
+    if (strcmp(text, "draft-simple") == 0) return *out = DRAFTS_MODEL, OK;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (strcmp(text, later[i]) == 0) {
             err_set(e, ERR_USAGE, "%s %s: %s is not in tandem yet", source_of(name), name, text);
-            return err_fix(e, "take ngram-simple or none");
+            return err_fix(e, "take ngram-simple, draft-simple or none");
         }
-    return cli_value_bad(e, name, "none or ngram-simple", text);
+    return cli_value_bad(e, name, "none, ngram-simple or draft-simple", text);
 }
 
 static enum status add_text(const char *name, const char *text, struct text_list *out,

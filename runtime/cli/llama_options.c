@@ -60,7 +60,15 @@ static const struct llama_variable variables[] = {
      .clash = "0"},
     {.name = "LLAMA_ARG_THINK_BUDGET_MESSAGE", .option = "--reasoning-budget-message"},
     {.name = "LLAMA_ARG_REASONING", .option = "--reasoning"},
-    {.name = "LLAMA_ARG_SPEC_TYPE", .option = "--spec-type", .other = "--plan"}, // it has the rows
+    // A plan file says how many rows of logits there are.
+    {.name = "LLAMA_ARG_SPEC_TYPE", .option = "--spec-type", .other = "--plan"},
+    {.name = "LLAMA_ARG_SPEC_DRAFT_MODEL", .option = "-md", .other = "--plan"},
+    {.name = "LLAMA_ARG_SPEC_DRAFT_N_MAX", .option = "--spec-draft-n-max", .other = "--plan"},
+    {.name = "LLAMA_ARG_SPEC_DRAFT_N_MIN", .option = "--spec-draft-n-min"},
+    {.name = "LLAMA_ARG_SPEC_DRAFT_P_MIN", .option = "--spec-draft-p-min"},
+    {.name = "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K", .option = "-ctkd"},
+    {.name = "LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V", .option = "-ctvd"},
+    {.name = "LLAMA_ARG_N_GPU_LAYERS_DRAFT", .option = "-ngld"},
 };
 
 const struct llama_option *llama_option_find(const char *name, size_t length) {

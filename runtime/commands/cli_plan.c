@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/new_file.h"
 #include "runtime/host/devices.h"
+#include "runtime/host/draft_place.h"
 #include "runtime/host/plan_request.h"
 #include "runtime/report/report_json.h"
 
@@ -13,8 +14,11 @@
 struct planning { // too big for the stack
     struct engine_options options;
     struct shape shape;
-    struct machine machine; // with --machine
+    struct machine machine;
     struct plan plan;
+    struct engine_options draft_options; // with a draft model
+    struct shape draft_shape;
+    struct plan draft_plan;
     struct advice_result advice[ADVICES];
     struct device *devices[MAX_DEVICES];
     int32_t n_devices;
@@ -22,15 +26,36 @@ struct planning { // too big for the stack
 
 // ---- The plan -----------------------------------------------------------------------------------
 
-static enum status solve(struct planning *p, const char *machine, struct err *e) {
-    if (!machine) {
+// Reads the machine that is named, or this one, whose devices are then open.
+static enum status read_machine(struct planning *p, const char *name, struct err *e) {
+    if (!name) {
         if (devices_open(p->devices, &p->n_devices, &p->options, e)) return e->status;
-        return devices_plan(&p->plan, &p->shape, p->devices, p->n_devices, &p->options, e);
+        return devices_machine(&p->machine, p->devices, p->n_devices, &p->options, e);
     }
-    if (cli_read_machine(&p->machine, machine, e) ||
-        (p->machine.rates == RATES_NONE && machine_take_nearest_rates(&p->machine, e)))
+    if (cli_read_machine(&p->machine, name, e)) return e->status;
+    return p->machine.rates == RATES_NONE ? machine_take_nearest_rates(&p->machine, e) : OK;
+}
+
+// Plans the draft model, and leaves the rest of the machine to the model.
+static enum status solve_draft(struct planning *p, struct cli *cli, struct err *e) {
+    const struct cli_options *o = &cli->options;
+    const struct draft_shapes shapes = {&p->shape, &p->draft_shape};
+    if (o->drafts != DRAFTS_MODEL) return OK;
+    cli_draft_options(cli, &p->draft_options);
+    if (cli_read_draft_shape(&p->draft_shape, o, e) ||
+        draft_place(&p->draft_options, &p->options, &shapes, &p->machine, e))
         return e->status;
-    return plan_request_solve(&p->plan, &p->shape, &p->machine, &p->options, e);
+    if (plan_request_solve(&p->draft_plan, &p->draft_shape, &p->machine, &p->draft_options, e))
+        return err_context(e, "the draft model");
+    draft_leave(&p->options, &p->machine, &p->draft_plan);
+    return OK;
+}
+
+static enum status solve(struct planning *p, struct cli *cli, struct err *e) {
+    const char *machine = cli->options.machine;
+    if (read_machine(p, machine, e) || solve_draft(p, cli, e)) return e->status;
+    if (machine) return plan_request_solve(&p->plan, &p->shape, &p->machine, &p->options, e);
+    return devices_plan(&p->plan, &p->shape, p->devices, p->n_devices, &p->options, e);
 }
 
 // Advice keeps the limits and the workload of a plan file, but not its placement.
@@ -62,6 +87,8 @@ static enum status write_plan(const struct planning *p, bool steps, struct err *
     json_object_set_new(root, "units", report_json_units(plan, shape));
     json_object_set_new(root, "advice_now", report_json_advice_now(plan, shape));
     json_object_set_new(root, "advice", report_json_advice(plan, shape, p->advice));
+    if (p->draft_plan.n_units)
+        json_object_set_new(root, "draft_model", report_json_plan(&p->draft_plan, &p->draft_shape));
     if (steps) {
         json_object_set_new(root, "steps_one", report_json_steps(plan, shape, BATCH_ONE));
         json_object_set_new(root, "steps_prefill", report_json_steps(plan, shape, BATCH_PREFILL));
@@ -80,6 +107,11 @@ static void print_command(const struct planning *p, const struct cli_options *o)
 static enum status print_plan(const struct planning *p, const struct cli_options *o,
                               struct err *e) {
     if (o->json) return write_plan(p, o->verbose, e);
+    if (p->draft_plan.n_units) {
+        printf("the draft model:\n");
+        plan_print(&p->draft_plan, &p->draft_shape, o->verbose, stdout);
+        printf("the model, in what that leaves:\n");
+    }
     plan_print(&p->plan, &p->shape, o->verbose, stdout);
     plan_print_advice(&p->plan, &p->shape, p->advice, stdout);
     print_command(p, o);
@@ -107,7 +139,7 @@ enum status cli_plan(struct cli *cli, struct err *e) {
     if (!p) return err_memory(e, sizeof *p, "the plan");
     cli_engine_options(cli, &p->options);
     enum status status = OK;
-    if (cli_read_shape(&p->shape, o, e) || solve(p, o->machine, e) || advise(p, e) ||
+    if (cli_read_shape(&p->shape, o, e) || solve(p, cli, e) || advise(p, e) ||
         save_plan(p, o->save_path, e) || print_plan(p, o, e))
         status = e->status;
     devices_close(p->devices);

@@ -84,6 +84,17 @@ static json_t *heap_report(const struct heap_mark *grown) {
                      report_json_count(totals.resident_bytes));
 }
 
+// Adds the draft model's plan and memory, if there is one. False: no memory.
+static bool add_draft_model(json_t *root, const struct engine *draft) {
+    if (!draft) return true;
+    struct memory_use use;
+    report_memory_use(&use, draft);
+    json_t *model = json_pack("{s:o, s:o, s:o}", "memory", report_json_memory(&use), "peak",
+                              report_json_peaks(&use, &engine_plan(draft)->machine), "plan",
+                              report_json_plan(engine_plan(draft), engine_shape(draft)));
+    return json_object_set_new(root, "draft_model", model) == 0;
+}
+
 static enum status write_result(struct run *run, struct err *e) {
     const struct generator *g = &run->writer.generator;
     const struct engine *engine = run->writer.engine;
@@ -102,6 +113,8 @@ static enum status write_result(struct run *run, struct err *e) {
         report_json_peaks(&use, machine), "heap", heap_report(&run->writer.grown), "usage",
         report_json_usage(engine_trace(engine), machine), "plan",
         report_json_plan(engine_plan(engine), engine_shape(engine)));
+    if (root && !add_draft_model(root, run->writer.draft.engine))
+        return json_decref(root), err_memory(e, 1, "the JSON result");
     if (root && run->writer.cli->options.echo &&
         json_object_set_new(root, "prompt", report_json_text(run->text, run->text_bytes)))
         return json_decref(root), err_memory(e, run->text_bytes, "the JSON result");

@@ -123,7 +123,7 @@ starts no_conversation run -no-cnv --no-display-prompt --seed 42 -p Once
 starts cache_types run -ctk q8_0 -ctv q8_0 --flash-attn on -p Once
 starts fitted run -fit on -fitt 512 -fitc 4096 -p Once
 starts single_turn chat -st --no-perf --log-disable --jinja -sys 'Be brief.' -p 'Name a city.'
-for flag in '-dr a/b' '--mmproj x.gguf' '--lora x.gguf' '-md x.gguf'; do
+for flag in '-dr a/b' '--mmproj x.gguf' '--lora x.gguf' '-devd x'; do
     # shellcheck disable=SC2086
     "$TANDEM" run $flag -p y -m "$MODEL" >"$work/out" 2>&1
     [ $? -eq 2 ] && grep -qF -- "${flag%% *} is not in tandem yet" "$work/out" ||

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { ARGUMENTS_MAX = 16 };
+enum { ARGUMENTS_MAX = 24 };
 
 // Parses a command line given as words, with these variables; NULL ends each.
 static enum status parse_in(struct cli_options *o, struct err *e, const char *const *variables,
@@ -97,19 +97,51 @@ static void drafts_have_the_names_of_llama_cli(void **state) {
     struct cli_options o;
     struct err e;
     assert_int_equal(RUN("-c", "64"), OK);
-    assert_true(!o.drafts && o.draft_size_n == 12 && o.draft_size_m == 48);
+    assert_true(o.drafts == DRAFTS_NONE && o.draft_size_n == 12 && o.draft_size_m == 48);
     assert_int_equal(RUN("--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "3",
                          "--spec-ngram-simple-size-m", "1024"),
                      OK);
-    assert_true(o.drafts && o.draft_size_n == 3 && o.draft_size_m == 1024);
+    assert_true(o.drafts == DRAFTS_NGRAM && o.draft_size_n == 3 && o.draft_size_m == 1024);
     assert_int_equal(RUN("--spec-type", "ngram-simple", "--spec-type", "none"), OK);
-    assert_false(o.drafts);
+    assert_int_equal(o.drafts, DRAFTS_NONE);
     assert_int_equal(RUN("--spec-ngram-simple-size-m", "0"), ERR_USAGE);
     assert_int_equal(RUN("--spec-type", "ngram-mod"), ERR_USAGE);
-    assert_says(&e, "option --spec-type: ngram-mod is not in tandem yet. Fix: take ngram-simple or "
-                    "none");
+    assert_says(&e, "option --spec-type: ngram-mod is not in tandem yet. Fix: take ngram-simple, "
+                    "draft-simple or none");
     assert_int_equal(RUN("--spec-type", "ngram"), ERR_USAGE);
-    assert_says(&e, "option --spec-type: expected none or ngram-simple, got 'ngram'");
+    assert_says(&e, "option --spec-type: expected none, ngram-simple or draft-simple, got 'ngram'");
+}
+
+static void draft_models_have_the_names_of_llama_cli(void **state) {
+    (void)state;
+    struct cli_options o;
+    struct err e;
+    assert_int_equal(RUN("-md", "d.gguf"), OK);
+    assert_int_equal(o.drafts, DRAFTS_MODEL);
+    assert_string_equal(o.draft_model.path, "d.gguf");
+    assert_true(o.draft_model.n_most == 16 && o.draft_model.n_least == 0);
+    assert_true(o.draft_model.sure == 0 && o.draft_model.gpu_layers == GPU_LAYERS_AUTO);
+    assert_int_equal(RUN("--spec-draft-model", "d", "--draft-max", "8", "--draft-min", "2",
+                         "--draft-p-min", "0.5", "-ngld", "all", "-td", "3", "-ctkd", "q8_0"),
+                     OK);
+    assert_true(o.draft_model.n_most == 8 && o.draft_model.n_least == 2);
+    assert_true(o.draft_model.sure == 0.5F && o.draft_model.gpu_layers == GPU_LAYERS_ALL);
+    assert_true(o.draft_model.n_threads == 3 && o.draft_model.kv_type_k == DTYPE_Q8_0);
+    assert_int_equal(RUN("-md", "d", "--spec-type", "none"), OK); // the model is not opened
+    assert_int_equal(o.drafts, DRAFTS_NONE);
+    assert_int_equal(RUN("--spec-type", "draft-simple"), ERR_USAGE);
+    assert_says(&e, "--spec-type draft-simple needs a draft model: -md FILE");
+    assert_int_equal(RUN("-md", "d", "--spec-type", "ngram-simple"), ERR_USAGE);
+    assert_says(&e, "--spec-type ngram-simple and -md cannot be combined");
+    assert_int_equal(RUN("-md", "d", "-ctkd", "auto"), ERR_USAGE);
+    assert_says(&e, "auto needs both options: -ctkd auto -ctvd auto");
+    char *argv[] = {"tandem", "plan", "x", "-md", "shape", "-c", "64"}; // printed again below
+    char text[64] = "";
+    assert_int_equal(cli_options_parse(&o, 7, argv, NULL, &e), OK);
+    FILE *out = fmemopen(text, sizeof text, "w");
+    cli_options_print_again(&o, COMMAND_CHAT, out);
+    fclose(out);
+    assert_string_equal(text, " x -md FILE -c 64");
 }
 
 static void sampling_is_read_as_llama_cli_does(void **state) {
@@ -880,6 +912,7 @@ int main(void) {
         cmocka_unit_test(defaults_are_the_known_ones),
         cmocka_unit_test(every_name_of_every_option_is_parsed),
         cmocka_unit_test(drafts_have_the_names_of_llama_cli),
+        cmocka_unit_test(draft_models_have_the_names_of_llama_cli),
         cmocka_unit_test(sampling_is_read_as_llama_cli_does),
         cmocka_unit_test(settings_change_by_their_names),
         cmocka_unit_test(options_of_llama_cpp_have_names),

@@ -1,0 +1,64 @@
+/* cli_draft.c: see cli_draft.h. */
+#include "runtime/cli/cli_draft.h"
+
+#include "base/mem.h"
+#include "runtime/host/draft_place.h"
+#include "runtime/text/tokenizer.h"
+#include "runtime/text/vocab_match.h"
+
+static enum status place_and_open(struct cli_draft *d, struct cli *cli,
+                                  struct engine_options *target, struct machine *machine,
+                                  struct err *e) {
+    struct engine_options own;
+    cli_draft_options(cli, &own);
+    own.prompt_tokens = target->prompt_tokens;
+    own.new_tokens = target->new_tokens;
+    own.prompt = target->prompt;
+    own.prompt_bytes = target->prompt_bytes;
+    if (vocab_match_files(target->model_path, own.model_path, e) ||
+        draft_place_here(&own, target, machine, e))
+        return e->status;
+    if (engine_open(&d->engine, &own, e)) return err_context(e, "the draft model");
+    draft_leave(target, machine, engine_plan(d->engine));
+    return OK;
+}
+
+enum status cli_draft_open(struct cli_draft *d, struct cli *cli, struct engine_options *target,
+                           struct err *e) {
+    *d = (struct cli_draft){0};
+    if (cli->options.drafts != DRAFTS_MODEL) return OK;
+    struct machine *machine = mem_alloc(1, sizeof *machine);
+    if (!machine) return err_memory(e, sizeof *machine, "the machine");
+    const enum status status = place_and_open(d, cli, target, machine, e);
+    progress_bar_clear(&cli->bar);
+    mem_free(machine);
+    return status;
+}
+
+enum status cli_draft_start(struct cli_draft *d, const struct cli *cli, const struct engine *target,
+                            struct err *e) {
+    const struct draft_model_options *o = &cli->options.draft_model;
+    const int32_t n_target = (int32_t)tokenizer_count(engine_tokenizer(target));
+    if (!d->engine) return OK;
+    if (draft_model_open(&d->model, d->engine, n_target, e)) return e->status;
+    d->model.n_least = o->n_least;
+    d->model.sure = o->sure;
+    if (d->model.n_ctx < engine_workload(target)->n_ctx)
+        log_line(&cli->log, LOG_NOTE, "the draft model guesses in the first %d tokens alone",
+                 d->model.n_ctx);
+    return OK;
+}
+
+void cli_draft_close(struct cli_draft *d) {
+    draft_model_close(&d->model);
+    engine_close(d->engine);
+    *d = (struct cli_draft){0};
+}
+
+struct draft_options cli_draft_guesses(struct cli_draft *d, const struct cli_options *o) {
+    if (d->engine)
+        return (struct draft_options){
+            .size_m = o->draft_model.n_most, .guess = draft_model_guess, .context = &d->model};
+    if (o->drafts != DRAFTS_NGRAM) return (struct draft_options){0};
+    return (struct draft_options){.size_n = o->draft_size_n, .size_m = o->draft_size_m};
+}
