@@ -15,9 +15,11 @@
 struct cli_models {
     struct hub hub; // folder NULL: nobody knows where the cache is
     char folder[PATH_MAX], token[512];
-    const char *variable;   // that names the folder; NULL without one
-    char path[PATH_MAX];    // of the model that the options name, once it is found
-    struct hub_heads heads; // of a model whose header is enough
+    const char *variable;      // that names the folder; NULL without one
+    char path[PATH_MAX];       // of the model that the options name, once it is found
+    struct hub_heads heads;    // of a model whose header is enough
+    char draft_path[PATH_MAX]; // the same of the draft model
+    struct hub_heads draft_heads;
 };
 
 struct cli {

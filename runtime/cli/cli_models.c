@@ -122,7 +122,10 @@ void cli_models_open(struct cli *cli, char *const *variables) {
     find_token(m, cli->options.hub_token, variables);
 }
 
-void cli_models_close(struct cli *cli) { hub_heads_close(&cli->models.heads); }
+void cli_models_close(struct cli *cli) {
+    hub_heads_close(&cli->models.heads);
+    hub_heads_close(&cli->models.draft_heads);
+}
 
 enum status cli_models_check_folder(const struct cli *cli, struct err *e) {
     const struct cli_models *m = &cli->models;
@@ -148,12 +151,12 @@ char *cli_models_name(char out[MODEL_NAME_CHARS], const char *repo, const struct
 // ---- Fetching -----------------------------------------------------------------------------------
 
 enum status cli_models_find_offline(const struct cli *cli, const struct hub_name *name,
-                                    struct hub_files *files, struct err *e) {
+                                    const char *file, struct hub_files *files, struct err *e) {
     const struct hub *hub = &cli->models.hub;
-    if (hub_find(files, hub, name, cli->options.hub_file, e)) return e->status;
+    if (hub_find(files, hub, name, file, e)) return e->status;
     if (files->n > 0) return OK;
-    err_set(e, ERR_FILE, "%s is not here, and %s forbids to fetch it", cli->options.hub_repo,
-            hub->offline);
+    err_set(e, ERR_FILE, "%s%s%s is not here, and %s forbids to fetch it", name->repo,
+            name->tag[0] ? ":" : "", name->tag, hub->offline);
     return err_fix(e, "'tandem list' shows what is here");
 }
 
@@ -176,17 +179,15 @@ enum status cli_models_fetch(struct cli *cli, const char *repo, const struct hub
     return status;
 }
 
-enum status cli_models_heads(struct cli *cli, const char *repo, const struct hub_files *files,
-                             const char **path, struct err *e) {
-    struct cli_models *m = &cli->models;
+enum status cli_models_heads(const struct cli *cli, const char *repo, const struct hub_files *files,
+                             struct hub_heads *heads, struct err *e) {
     struct gguf gguf;
-    struct hub quiet = m->hub;
+    struct hub quiet = cli->models.hub;
     quiet.progress = (struct progress){0};
     // A header that is cut reads as wrong: in its place are zeros.
     for (uint64_t bytes = FIRST_HEAD_BYTES;; bytes *= 4) {
-        if (hub_heads_fetch(&m->heads, &quiet, repo, files, bytes, e)) return e->status;
-        *path = m->heads.path;
-        if (gguf_open(&gguf, m->heads.path, e) == OK) break;
+        if (hub_heads_fetch(heads, &quiet, repo, files, bytes, e)) return e->status;
+        if (gguf_open(&gguf, heads->path, e) == OK) break;
         if (bytes >= MOST_HEAD_BYTES || bytes >= files->list[0].size_bytes) return e->status;
         *e = (struct err){0};
     }
@@ -202,23 +203,37 @@ static bool needs_header(enum command command) {
            command == COMMAND_TOKENIZE || command == COMMAND_DOCTOR;
 }
 
-static enum status find_model(struct cli *cli, const struct hub_name *name, struct hub_files *files,
-                              struct err *e) {
-    struct cli_models *m = &cli->models;
-    const struct cli_options *o = &cli->options;
-    const char *path = m->path;
-    if (m->hub.offline && cli_models_find_offline(cli, name, files, e)) return e->status;
-    if (!m->hub.offline && hub_find(files, &m->hub, name, o->hub_file, e)) return e->status;
+// A model that the options name, and where its path goes.
+struct wanted {
+    const char *text, *file; // its name, and of its files this one, or NULL
+    char *path;              // [PATH_MAX]
+    struct hub_heads *heads;
+};
+
+static enum status find_files(struct cli *cli, const struct wanted *w, const struct hub_name *name,
+                              struct hub_files *files, struct err *e) {
+    const struct cli_models *m = &cli->models;
+    if (m->hub.offline && cli_models_find_offline(cli, name, w->file, files, e)) return e->status;
+    if (!m->hub.offline && hub_find(files, &m->hub, name, w->file, e)) return e->status;
     if (files->n == 0) {
-        if (hub_ask(files, &m->hub, name, o->hub_file, e)) return e->status;
-        if (needs_header(o->command)) {
-            if (cli_models_heads(cli, name->repo, files, &path, e)) return e->status;
-            snprintf(m->path, sizeof m->path, "%s", path);
+        if (hub_ask(files, &m->hub, name, w->file, e)) return e->status;
+        if (needs_header(cli->options.command)) {
+            if (cli_models_heads(cli, name->repo, files, w->heads, e)) return e->status;
+            snprintf(w->path, PATH_MAX, "%s", w->heads->path);
             return OK;
         }
         if (cli_models_fetch(cli, name->repo, files, e)) return e->status;
     }
-    return hub_cache_path(m->path, m->hub.folder, name->repo, &files->list[0], e);
+    return hub_cache_path(w->path, m->hub.folder, name->repo, &files->list[0], e);
+}
+
+static enum status find_model(struct cli *cli, const struct wanted *w, struct err *e) {
+    struct hub_name name;
+    struct hub_files files = {0};
+    if (cli_models_check_folder(cli, e) || hub_name_parse(&name, w->text, e)) return e->status;
+    const enum status status = find_files(cli, w, &name, &files, e);
+    hub_files_close(&files);
+    return status;
 }
 
 static bool ends_in_gguf(const char *text) {
@@ -237,8 +252,15 @@ static enum status check_path(const char *path, struct err *e) {
     return err_fix(e, "-m names a file; a model of that name at huggingface.co: -hf %s", path);
 }
 
+static enum status check_draft_path(const char *path, struct err *e) {
+    if (!hub_name_is(path) || ends_in_gguf(path) || access(path, F_OK) == 0) return OK;
+    err_errno(e, ENOENT, "%s", path);
+    return err_fix(e, "-md names a file; a model of that name at huggingface.co: -hfd %s", path);
+}
+
 static enum status check_paths(const struct cli_options *o, struct err *e) {
     if (o->model && check_path(o->model, e)) return e->status;
+    if (o->draft_model.path && check_draft_path(o->draft_model.path, e)) return e->status;
     for (int32_t i = 0; o->command == COMMAND_BENCH && i < o->bench.models.n; i++)
         if (check_path(o->bench.models.texts[i], e)) return e->status;
     return OK;
@@ -251,26 +273,39 @@ static bool shows_file(const struct cli_options *o) {
            (access(o->hub_repo, F_OK) == 0 || (ends_in_gguf(o->hub_repo) && !is_address));
 }
 
-enum status cli_models_take(struct cli *cli, struct err *e) {
+static enum status take_draft_model(struct cli *cli, struct err *e) {
     struct cli_options *o = &cli->options;
-    struct hub_name name;
-    struct hub_files files = {0};
+    struct cli_models *m = &cli->models;
+    const struct wanted w = {o->draft_model.repo, NULL, m->draft_path, &m->draft_heads};
+    if (!w.text || o->drafts != DRAFTS_MODEL) return OK;
+    signal_watch();
+    if (find_model(cli, &w, e)) return err_context(e, "the draft model");
+    o->draft_model.path = m->draft_path;
+    return OK;
+}
+
+static enum status take_model(struct cli *cli, struct err *e) {
+    struct cli_options *o = &cli->options;
+    struct cli_models *m = &cli->models;
+    const struct wanted w = {o->hub_repo, o->hub_file, m->path, &m->heads};
     const bool manages = o->command == COMMAND_PULL || o->command == COMMAND_RM;
-    const bool lists = cli_options_list_names(o) || o->bench.list_devices; // needs no model
-    if (!o->hub_repo || lists) return check_paths(o, e);
     signal_watch(); // from here on Ctrl-C stops transfers, and what came is kept
     if (manages) return OK;
     if (shows_file(o)) {
         o->model = o->hub_repo;
         return OK;
     }
-    if (cli_models_check_folder(cli, e) || hub_name_parse(&name, o->hub_repo, e)) return e->status;
-    const enum status status = find_model(cli, &name, &files, e);
-    hub_files_close(&files);
-    if (status) return status;
+    if (find_model(cli, &w, e)) return e->status;
     if (o->command == COMMAND_BENCH)
-        o->bench.models.texts[o->bench.models.n++] = cli->models.path;
+        o->bench.models.texts[o->bench.models.n++] = m->path;
     else
-        o->model = cli->models.path;
+        o->model = m->path;
     return OK;
+}
+
+enum status cli_models_take(struct cli *cli, struct err *e) {
+    const struct cli_options *o = &cli->options;
+    if (cli_options_list_names(o) || o->bench.list_devices) return OK; // needs no model
+    if (check_paths(o, e) || (o->hub_repo && take_model(cli, e))) return e->status;
+    return take_draft_model(cli, e);
 }

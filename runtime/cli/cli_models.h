@@ -16,22 +16,23 @@
 void cli_models_open(struct cli *cli, char *const *variables);
 void cli_models_close(struct cli *cli);
 
-// Finds a model in the cache alone: ERR_FILE, with the name of what forbids to ask the hub, if it
-// is not there.
+// Finds a model, or that file of it unless it is NULL, in the cache alone: ERR_FILE, with the name
+// of what forbids to ask the hub, if it is not there.
 enum status cli_models_find_offline(const struct cli *cli, const struct hub_name *name,
-                                    struct hub_files *files, struct err *e);
+                                    const char *file, struct hub_files *files, struct err *e);
 
 // Fetches files of a repository that are missing, after a line about them. ERR_FILE, ERR_FORMAT,
 // ERR_CANCELLED: what came is kept.
 enum status cli_models_fetch(struct cli *cli, const char *repo, const struct hub_files *files,
                              struct err *e);
 
-// Fetches as much of the files as their headers take, into files that *path then names; they go
-// with cli_models_close.
-enum status cli_models_heads(struct cli *cli, const char *repo, const struct hub_files *files,
-                             const char **path, struct err *e);
+// Fetches as much of the files as their headers take, into *heads, a zeroed one or one of the same
+// files.
+enum status cli_models_heads(const struct cli *cli, const char *repo, const struct hub_files *files,
+                             struct hub_heads *heads, struct err *e);
 
-// Puts the path of the model that -hf names into options.model (of bench: into its list). If it is
+// Puts the path of the model that -hf names into options.model (of bench: into its list), and that
+// of the draft model that -hfd names into options.draft_model. If it is
 // not in the cache, commands that need no more than its header get that, and others fetch the
 // model; offline ERR_FILE. Does nothing without -hf, or for a list of names or devices.
 enum status cli_models_take(struct cli *cli, struct err *e);

@@ -73,7 +73,7 @@ enum drafts {
 };
 
 struct draft_model_options {
-    const char *path; // NULL: not given
+    const char *path, *repo; // a file, or a name; NULL: not given
     int32_t n_most, n_least;
     float sure;                         // 0: whatever pays
     int32_t gpu_layers;                 // as of the model

@@ -481,6 +481,10 @@ static enum status check_measured(const struct cli_options *o, struct err *e) {
     return OK;
 }
 
+static bool has_draft_model(const struct cli_options *o) {
+    return o->draft_model.path || o->draft_model.repo;
+}
+
 // Checks that no option excludes another one.
 static enum status check_together(const struct cli_options *o, struct err *e) {
     if (o->hub_repo && (o->model || o->shape || o->bench.models.n))
@@ -500,8 +504,11 @@ static enum status check_together(const struct cli_options *o, struct err *e) {
     if (o->system_prompt && o->system_file)
         return err_set(e, ERR_USAGE, "-sys and --system-prompt-file cannot be combined");
     if (o->verbose && o->quiet) return err_set(e, ERR_USAGE, "-v and -q cannot be combined");
-    if (o->drafts == DRAFTS_NGRAM && o->draft_model.path)
-        return err_set(e, ERR_USAGE, "--spec-type ngram-simple and -md cannot be combined");
+    if (o->draft_model.path && o->draft_model.repo)
+        return err_set(e, ERR_USAGE, "-md and -hfd cannot be combined");
+    if (o->drafts == DRAFTS_NGRAM && has_draft_model(o))
+        return err_set(e, ERR_USAGE,
+                       "--spec-type ngram-simple and a draft model cannot be combined");
     if (check_measured(o, e)) return e->status;
     return check_plan(o, e);
 }
@@ -530,8 +537,9 @@ static enum status check_model(const struct cli_options *o, struct err *e) {
 
 static enum status check_drafts(const struct cli_options *o, struct err *e) {
     const struct draft_model_options *d = &o->draft_model;
-    if (o->drafts == DRAFTS_MODEL && !d->path)
-        return err_set(e, ERR_USAGE, "--spec-type draft-simple needs a draft model: -md FILE");
+    if (o->drafts == DRAFTS_MODEL && !has_draft_model(o))
+        return err_set(e, ERR_USAGE,
+                       "--spec-type draft-simple needs a draft model: -md FILE or -hfd ORG/REPO");
     if ((d->kv_type_k == KV_TYPE_AUTO) != (d->kv_type_v == KV_TYPE_AUTO))
         return err_set(e, ERR_USAGE, "auto needs both options: -ctkd auto -ctvd auto");
     return OK;
@@ -584,7 +592,7 @@ static void settle(struct cli_options *o) {
     if (o->n_ctx == 0 && PLANNED & 1u << o->command) o->n_ctx = N_CTX_OF_MODEL;
     if (o->n_ctx < 0) o->n_ctx = 0;
     if (o->reasoning_budget == 0) o->thinking = THINKING_OFF;
-    if (o->drafts == DRAFTS_AUTO) o->drafts = o->draft_model.path ? DRAFTS_MODEL : DRAFTS_NONE;
+    if (o->drafts == DRAFTS_AUTO) o->drafts = has_draft_model(o) ? DRAFTS_MODEL : DRAFTS_NONE;
     if (GENERATE & 1u << o->command) o->escape = !o->no_escape;
     if (o->dry_run && !o->mixture) { // FILE TYPE
         o->mixture = o->output;

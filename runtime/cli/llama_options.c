@@ -63,6 +63,7 @@ static const struct llama_variable variables[] = {
     // A plan file says how many rows of logits there are.
     {.name = "LLAMA_ARG_SPEC_TYPE", .option = "--spec-type", .other = "--plan"},
     {.name = "LLAMA_ARG_SPEC_DRAFT_MODEL", .option = "-md", .other = "--plan"},
+    {.name = "LLAMA_ARG_SPEC_DRAFT_HF_REPO", .option = "-hfd", .other = "--plan"},
     {.name = "LLAMA_ARG_SPEC_DRAFT_N_MAX", .option = "--spec-draft-n-max", .other = "--plan"},
     {.name = "LLAMA_ARG_SPEC_DRAFT_N_MIN", .option = "--spec-draft-n-min"},
     {.name = "LLAMA_ARG_SPEC_DRAFT_P_MIN", .option = "--spec-draft-p-min"},

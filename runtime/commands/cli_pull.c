@@ -19,17 +19,17 @@ static void tell_plan(struct cli *cli, const char *repo, const struct hub_files 
     struct inspect_summary summary = {0};
     struct gguf gguf = {0};
     struct err e = {0};
-    const char *path;
+    struct hub_heads heads = {0};
     char text[1024];
     if (cli->options.quiet) return;
-    if (cli_models_heads(cli, repo, files, &path, &e) || gguf_open(&gguf, path, &e) ||
+    if (cli_models_heads(cli, repo, files, &heads, &e) || gguf_open(&gguf, heads.path, &e) ||
         inspect_summary_make(&summary, &gguf, cli, &e))
         fprintf(stderr, "tandem: no plan: %s\n", err_sentence(&e, text, sizeof text));
     else
         inspect_summary_print_speed(&summary, stderr);
     inspect_summary_close(&summary);
     gguf_close(&gguf);
-    hub_heads_close(&cli->models.heads);
+    hub_heads_close(&heads);
 }
 
 static enum status print_pulled(struct cli *cli, const char *repo, const struct hub_files *files,
@@ -57,7 +57,7 @@ enum status cli_pull(struct cli *cli, struct err *e) {
     struct hub_name name;
     struct hub_files files = {0};
     if (cli_models_check_folder(cli, e) || hub_name_parse(&name, o->hub_repo, e)) return e->status;
-    enum status status = hub->offline ? cli_models_find_offline(cli, &name, &files, e)
+    enum status status = hub->offline ? cli_models_find_offline(cli, &name, o->hub_file, &files, e)
                                       : hub_ask(&files, hub, &name, o->hub_file, e);
     if (status == OK && hub_missing(hub, name.repo, &files) > 0) tell_plan(cli, name.repo, &files);
     if (status == OK) status = cli_models_fetch(cli, name.repo, &files, e);

@@ -433,5 +433,21 @@ result token_is_not_sent_in_the_clear
 HF_ENDPOINT=file:///etc call pull -q org/x
 [ $code -eq 1 ]
 result no_other_protocols
+# ---- Draft models --------------------------------------------------------------------------------
+# They have names too; plan reads no more than the header.
+rm -rf "$cache"
+mkdir -p "$hub/org/draft-GGUF" && cp "$hub/org/tiny-GGUF/tiny-F16.gguf" "$hub/org/draft-GGUF/draft-F16.gguf"
+call plan -m "$hub/org/tiny-GGUF/tiny-F16.gguf" -hfd org/draft-GGUF --device none
+[ $code -eq 0 ] && grep -q '^the draft model:' "$out" && [ ! -e "$cache/models--org--draft-GGUF/snapshots" ]
+result plan_of_a_draft_model
+call run -q --offline -m "$hub/org/tiny-GGUF/tiny-F16.gguf" -hfd org/draft-GGUF -p x
+[ $code -eq 1 ] && grep -q 'the draft model: org/draft-GGUF is not here, and --offline' "$err"
+result draft_model_offline
+call run -hf org/tiny-GGUF -hfd org/draft-GGUF -f tests/golden/tiny/prompt.txt -n 8 --device none
+[ $code -eq 0 ] && grep -q '^tandem: fetching org/draft-GGUF:F16' "$err" && grep -q '^tandem: the draft model: on' "$err"
+result draft_model
+call run -q -m "$hub/org/tiny-GGUF/tiny-F16.gguf" -md org/draft-GGUF -p x
+[ $code -eq 1 ] && grep -q 'a model of that name at huggingface.co: -hfd org/draft-GGUF' "$err"
+result name_as_a_draft_file
 [ -s "$work/trouble" ] && sed 's/^/  server: /' "$work/trouble"
 exit 0

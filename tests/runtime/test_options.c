@@ -130,9 +130,13 @@ static void draft_models_have_the_names_of_llama_cli(void **state) {
     assert_int_equal(RUN("-md", "d", "--spec-type", "none"), OK); // the model is not opened
     assert_int_equal(o.drafts, DRAFTS_NONE);
     assert_int_equal(RUN("--spec-type", "draft-simple"), ERR_USAGE);
-    assert_says(&e, "--spec-type draft-simple needs a draft model: -md FILE");
+    assert_says(&e, "--spec-type draft-simple needs a draft model: -md FILE or -hfd ORG/REPO");
     assert_int_equal(RUN("-md", "d", "--spec-type", "ngram-simple"), ERR_USAGE);
-    assert_says(&e, "--spec-type ngram-simple and -md cannot be combined");
+    assert_says(&e, "--spec-type ngram-simple and a draft model cannot be combined");
+    assert_int_equal(RUN("-hfd", "a/b"), OK);
+    assert_int_equal(o.drafts, DRAFTS_MODEL);
+    assert_int_equal(RUN("-hfd", "a/b", "-md", "d"), ERR_USAGE);
+    assert_says(&e, "-md and -hfd cannot be combined");
     assert_int_equal(RUN("-md", "d", "-ctkd", "auto"), ERR_USAGE);
     assert_says(&e, "auto needs both options: -ctkd auto -ctvd auto");
     char *argv[] = {"tandem", "plan", "x", "-md", "shape", "-c", "64"}; // printed again below
