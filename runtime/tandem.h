@@ -134,8 +134,16 @@ struct tandem_engine_options {
     void *progress_context;
     const char *chat_template; // built-in one by name, file, or text in Jinja [the model's own]
     const char *chat_kwargs;   // JSON object of variables for it: {"enable_thinking": false} [none]
-    bool full_windows; // layers with a sliding window keep all positions, so that no cut of a
-                       // session is computed again for them [a window and a micro-batch]
+    bool full_windows;       // layers with a sliding window keep all positions, so that no cut of a
+                             // session is computed again for them [a window and a micro-batch]
+    const char *draft_model; // path of a smaller model with the same tokens. It guesses tokens, of
+                             // which those that are right come faster; on CPUs the answers stay
+                             // the same. The limits hold for both models together [none]
+    int32_t draft_gpu_layers; // gpu_layers of the draft model [all of it on the accelerator or on
+                              // the CPU, whichever makes both together faster]
+    int32_t draft_max; // most tokens that are guessed at once, each of which takes memory for a row
+                       // of logits. Without a draft model they are guessed from what stands before
+                       // them: for answers that repeat long parts [16 with a draft model, else 0]
 };
 void tandem_engine_defaults(struct tandem_engine_options *options, size_t struct_size);
 
@@ -213,9 +221,9 @@ struct tandem_plan { // later versions may add fields at the end
     const struct tandem_plan_layer *layers;   // [n_layers]
     const char *text;                         // the plan as text for people, many lines
 };
-// Plans where the model would go with these options, from the header of its file alone: nothing is
-// loaded or measured. Freed by tandem_plan_free; on failure *out is NULL: TANDEM_ERR_MEMORY if the
-// model would not fit, else the errors of tandem_open.
+// Plans where the model would go with these options, beside their draft model, from the headers of
+// the files alone: nothing is loaded or measured. Freed by tandem_plan_free; on failure *out is
+// NULL: TANDEM_ERR_MEMORY if the model would not fit, else the errors of tandem_open.
 enum tandem_status tandem_plan_model(struct tandem_plan **out, const char *model_path,
                                      const struct tandem_engine_options *options,
                                      struct tandem_error *e);
@@ -431,7 +439,8 @@ struct tandem_result {
     int32_t n_prompt, n_tokens; // tokens read and drawn, without the token that ends the text
     double prompt_s, answer_s;  // times for reading the prompt and for all drawn tokens
     int64_t seed;               // the seed that was used
-    uint64_t reserved[8];       // 0
+    int64_t n_guessed, n_right; // tokens that drafts guessed, and those of them that were drawn
+    uint64_t reserved[6];       // 0
 };
 // Continues the session: reads the prompt, of at least one token (with the tokens that begin a text
 // if the session is empty), and draws tokens, which become part of the session (those of a stop

@@ -1,37 +1,20 @@
 /* cli_draft.c: see cli_draft.h. */
 #include "runtime/cli/cli_draft.h"
 
-#include "base/mem.h"
-#include "runtime/host/draft_place.h"
 #include "runtime/text/tokenizer.h"
-#include "runtime/text/vocab_match.h"
-
-static enum status place_and_open(struct cli_draft *d, struct cli *cli,
-                                  struct engine_options *target, struct machine *machine,
-                                  struct err *e) {
-    struct engine_options own;
-    cli_draft_options(cli, &own);
-    own.prompt_tokens = target->prompt_tokens;
-    own.new_tokens = target->new_tokens;
-    own.prompt = target->prompt;
-    own.prompt_bytes = target->prompt_bytes;
-    if (vocab_match_files(target->model_path, own.model_path, e) ||
-        draft_place_here(&own, target, machine, e))
-        return e->status;
-    if (engine_open(&d->engine, &own, e)) return err_context(e, "the draft model");
-    draft_leave(target, machine, engine_plan(d->engine));
-    return OK;
-}
 
 enum status cli_draft_open(struct cli_draft *d, struct cli *cli, struct engine_options *target,
                            struct err *e) {
+    struct engine_options own;
     *d = (struct cli_draft){0};
     if (cli->options.drafts != DRAFTS_MODEL) return OK;
-    struct machine *machine = mem_alloc(1, sizeof *machine);
-    if (!machine) return err_memory(e, sizeof *machine, "the machine");
-    const enum status status = place_and_open(d, cli, target, machine, e);
+    cli_draft_options(cli, &own);
+    own.prompt = target->prompt; // the text is the same
+    own.prompt_bytes = target->prompt_bytes;
+    own.prompt_tokens = target->prompt_tokens;
+    own.new_tokens = target->new_tokens;
+    const enum status status = draft_model_load(&d->engine, &own, target, e);
     progress_bar_clear(&cli->bar);
-    mem_free(machine);
     return status;
 }
 

@@ -15,8 +15,8 @@ struct cli_draft {
 };
 
 // Opens the draft model of the options, if they name one, and leaves *target, the options of the
-// model that is opened next, what is left of the devices. Errors as vocab_match_files',
-// draft_place_here's and engine_open's. On failure *d is closed.
+// model that is opened next, what is left of the devices. Errors as draft_model_load's. On failure
+// *d is closed.
 enum status cli_draft_open(struct cli_draft *d, struct cli *cli, struct engine_options *target,
                            struct err *e);
 // Gets ready to guess for the engine of the model. ERR_LIMIT.

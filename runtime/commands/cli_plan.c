@@ -42,13 +42,8 @@ static enum status solve_draft(struct planning *p, struct cli *cli, struct err *
     const struct draft_shapes shapes = {&p->shape, &p->draft_shape};
     if (o->drafts != DRAFTS_MODEL) return OK;
     cli_draft_options(cli, &p->draft_options);
-    if (cli_read_draft_shape(&p->draft_shape, o, e) ||
-        draft_place(&p->draft_options, &p->options, &shapes, &p->machine, e))
-        return e->status;
-    if (plan_request_solve(&p->draft_plan, &p->draft_shape, &p->machine, &p->draft_options, e))
-        return err_context(e, "the draft model");
-    draft_leave(&p->options, &p->machine, &p->draft_plan);
-    return OK;
+    if (cli_read_draft_shape(&p->draft_shape, o, e)) return e->status;
+    return draft_plan(&p->draft_plan, &p->draft_options, &p->options, &shapes, &p->machine, e);
 }
 
 static enum status solve(struct planning *p, struct cli *cli, struct err *e) {

@@ -2,14 +2,39 @@
 #include "runtime/generate/draft_model.h"
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/number.h"
+#include "runtime/host/draft_place.h"
 #include "runtime/text/tokenizer.h"
+#include "runtime/text/vocab_match.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum { SAME_PAST = 64 };     // positions in which the time of a pass hardly changes
 static const float FAR = 20; // logits so far below the largest count for nothing
+
+static enum status place_and_open(struct engine **out, struct engine_options *draft,
+                                  struct engine_options *target, struct machine *machine,
+                                  struct err *e) {
+    if (vocab_match_files(target->model_path, draft->model_path, e) ||
+        draft_place_here(draft, target, machine, e))
+        return e->status;
+    if (engine_open(out, draft, e)) return err_context(e, "the draft model");
+    draft_leave(target, machine, engine_plan(*out));
+    return OK;
+}
+
+enum status draft_model_load(struct engine **out, const struct engine_options *draft,
+                             struct engine_options *target, struct err *e) {
+    struct engine_options own = *draft;
+    struct machine *machine = mem_alloc(1, sizeof *machine);
+    *out = NULL;
+    if (!machine) return err_memory(e, sizeof *machine, "the machine");
+    const enum status status = place_and_open(out, &own, target, machine, e);
+    mem_free(machine);
+    return status;
+}
 
 enum status draft_model_open(struct draft_model *m, struct engine *engine, int32_t n_target,
                              struct err *e) {

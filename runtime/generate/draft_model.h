@@ -29,6 +29,12 @@ struct draft_model {
     struct batch_item items[DRAFT_MODEL_READ];
 };
 
+// Opens the draft model of these options, whose context and place are chosen (host/draft_place.h),
+// and leaves *target, the options of the model that is opened next, the rest of the devices.
+// ERR_USAGE where the tokens of both differ; errors of draft_place_here and engine_open.
+enum status draft_model_load(struct engine **out, const struct engine_options *draft,
+                             struct engine_options *target, struct err *e);
+
 // Takes a session of the engine, to guess for a model of n_target tokens. ERR_LIMIT if none is
 // free. On failure *m is closed.
 enum status draft_model_open(struct draft_model *m, struct engine *engine, int32_t n_target,

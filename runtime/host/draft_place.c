@@ -100,6 +100,16 @@ enum status draft_place(struct engine_options *draft, const struct engine_option
     return status;
 }
 
+enum status draft_plan(struct plan *out, struct engine_options *draft,
+                       struct engine_options *target, const struct draft_shapes *shapes,
+                       const struct machine *machine, struct err *e) {
+    if (draft_place(draft, target, shapes, machine, e)) return e->status;
+    if (plan_request_solve(out, shapes->draft, machine, draft, e))
+        return err_context(e, "the draft model");
+    draft_leave(target, machine, out);
+    return OK;
+}
+
 // ---- This machine -------------------------------------------------------------------------------
 
 struct pair { // of models, too big for the stack

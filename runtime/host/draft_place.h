@@ -27,6 +27,11 @@ enum status draft_place(struct engine_options *draft, const struct engine_option
 enum status draft_place_here(struct engine_options *draft, const struct engine_options *target,
                              struct machine *machine, struct err *e);
 
+// Places the draft model on that machine, plans it, and leaves the target the rest.
+enum status draft_plan(struct plan *out, struct engine_options *draft,
+                       struct engine_options *target, const struct draft_shapes *shapes,
+                       const struct machine *machine, struct err *e);
+
 // Leaves the target what the plan of the draft model leaves of the machine, and lowers the limits
 // that the user gave by what it takes. Called once for the options of a target.
 void draft_leave(struct engine_options *target, const struct machine *machine,

@@ -2,6 +2,7 @@
 #include "runtime/library/tandem_engine.h"
 
 #include "base/mem.h"
+#include "base/number.h"
 #include "runtime/library/tandem_plan.h"
 
 #include <string.h>
@@ -73,12 +74,41 @@ static enum status make_sessions(struct tandem_engine *en, struct err *e) {
     return OK;
 }
 
+// A plan file says how many rows of logits there is memory for.
+static enum status check_drafts(const struct tandem_engine *en, struct err *e) {
+    const int32_t most = en->request.draft_max, rows = engine_workload(en->engine)->max_logits;
+    if (most == 0 || rows > most) return OK;
+    err_set(e, ERR_USAGE, "options: draft_max: rows of logits in the plan %s",
+            en->request.engine.plan_path);
+    err_expected(e, "%d", most + 1);
+    err_actual(e, "%d", rows);
+    return err_fix(e, "make the plan with the same drafts, or set draft_max to %d",
+                   max_i32(rows - 1, 1));
+}
+
+// Opens both models, the draft model first.
+static enum status open_models(struct tandem_engine *en, struct err *e) {
+    struct tandem_request *r = &en->request;
+    if (r->draft.model_path && draft_model_load(&en->draft_engine, &r->draft, &r->engine, e))
+        return e->status;
+    return engine_open(&en->engine, &r->engine, e) ? e->status : check_drafts(en, e);
+}
+
+static enum status open_drafts(struct tandem_engine *en, struct err *e) {
+    const int32_t n_target = (int32_t)tokenizer_count(engine_tokenizer(en->engine));
+    if (!en->draft_engine) return OK;
+    en->drafts = mem_alloc((size_t)en->n_sessions, sizeof *en->drafts);
+    if (!en->drafts) return err_memory(e, sizeof *en->drafts, "the draft model's sessions");
+    for (int32_t i = 0; i < en->n_sessions; i++)
+        if (draft_model_open(&en->drafts[i], en->draft_engine, n_target, e)) return e->status;
+    return OK;
+}
+
 static enum status open_engine(struct tandem_engine *en, const char *model_path,
                                const struct tandem_engine_options *options, struct err *e) {
     if (!model_path) return err_set(e, ERR_USAGE, "the path of the model is NULL");
-    if (tandem_request_read(&en->request, model_path, options, e) ||
-        engine_open(&en->engine, &en->request.engine, e) || make_sessions(en, e) ||
-        find_chat(en, e) || find_tool_chat(en, e) ||
+    if (tandem_request_read(&en->request, model_path, options, e) || open_models(en, e) ||
+        make_sessions(en, e) || open_drafts(en, e) || find_chat(en, e) || find_tool_chat(en, e) ||
         tandem_plan_make(&en->plan, engine_plan(en->engine), engine_shape(en->engine), e))
         return e->status;
     describe_model(en);
@@ -104,11 +134,15 @@ void tandem_close(struct tandem_engine *engine) {
     if (!engine) return;
     for (int32_t i = 0; engine->sessions && i < engine->n_sessions; i++)
         generate_close(&engine->sessions[i].generator);
+    for (int32_t i = 0; engine->drafts && i < engine->n_sessions; i++)
+        draft_model_close(&engine->drafts[i]);
+    engine_close(engine->draft_engine);
     engine_close(engine->engine);
     tandem_plan_free(engine->plan);
     chat_close(&engine->chat);
     chat_close(&engine->tool_chat);
     mem_free(engine->sessions);
+    mem_free(engine->drafts);
     mem_free(engine->tokens);
     mem_free(engine->items);
     mem_free(engine);
@@ -133,7 +167,18 @@ static struct tandem_session *find_free(struct tandem_engine *en) {
 }
 
 // Every call that draws tokens sets sampler options of its own.
-static const struct generate_options PLAIN = {.sampler = {.top_p = 1, .repeat_penalty = 1}};
+static struct generate_options options_of(const struct tandem_session *s) {
+    const struct tandem_engine *en = s->engine;
+    struct generate_options o = {.sampler = {.top_p = 1, .repeat_penalty = 1},
+                                 .draft = {.size_m = en->request.draft_max}};
+    if (en->drafts) {
+        o.draft.guess = draft_model_guess;
+        o.draft.context = &en->drafts[s - en->sessions];
+    } else if (en->request.draft_max > 0) {
+        o.draft.size_n = DRAFT_SIZE_N;
+    }
+    return o;
+}
 
 static enum status find_session(struct tandem_session **out, struct tandem_engine *engine,
                                 struct err *e) {
@@ -149,8 +194,9 @@ enum tandem_status tandem_session_new(struct tandem_session **out, struct tandem
     struct err err = {0};
     struct tandem_session *s;
     *out = NULL;
-    if (find_session(&s, engine, &err) ||
-        generate_open(&s->generator, engine->engine, &PLAIN, &err))
+    if (find_session(&s, engine, &err)) return tandem_error_give(err.status, &err, e);
+    const struct generate_options o = options_of(s);
+    if (generate_open(&s->generator, engine->engine, &o, &err))
         return tandem_error_give(err.status, &err, e);
     s->n_tokens = 0;
     *out = s;
@@ -163,8 +209,9 @@ enum tandem_status tandem_session_fork(struct tandem_session **out,
     struct err err = {0};
     struct tandem_session *s;
     *out = NULL;
-    if (find_session(&s, source->engine, &err) ||
-        generate_fork(&s->generator, &source->generator, &PLAIN, &err))
+    if (find_session(&s, source->engine, &err)) return tandem_error_give(err.status, &err, e);
+    const struct generate_options o = options_of(s);
+    if (generate_fork(&s->generator, &source->generator, &o, &err))
         return tandem_error_give(err.status, &err, e);
     memcpy(s->tokens, source->tokens, (size_t)source->n_tokens * sizeof *s->tokens);
     s->n_tokens = source->n_tokens;

@@ -9,6 +9,7 @@
 #define TANDEM_RUNTIME_LIBRARY_TANDEM_ENGINE_H
 
 #include "runtime/engine/engine.h"
+#include "runtime/generate/draft_model.h"
 #include "runtime/generate/generate.h"
 #include "runtime/library/tandem_error.h"
 #include "runtime/library/tandem_options.h"
@@ -26,6 +27,8 @@ struct tandem_session {
 struct tandem_engine {
     struct tandem_request request;
     struct engine *engine;
+    struct engine *draft_engine; // NULL: there is no draft model
+    struct draft_model *drafts;  // owned, [n_sessions] with a draft model: one for each session
     struct tandem_model model;
     struct tandem_plan *plan;
     struct chat_format chat;

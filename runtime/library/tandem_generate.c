@@ -192,6 +192,8 @@ static void tell_result(struct tandem_result *out, const struct answer *a, size_
         .prompt_s = (double)(g->timings.prompt_ns - before->prompt_ns) / 1e9,
         .answer_s = (double)(g->timings.decode_ns - before->decode_ns) / 1e9,
         .seed = g->sampler.options.seed,
+        .n_guessed = g->timings.drafted - before->drafted,
+        .n_right = g->timings.accepted - before->accepted,
     };
 }
 

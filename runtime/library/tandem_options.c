@@ -1,7 +1,9 @@
 /* tandem_options.c: see tandem_options.h. */
 #include "runtime/library/tandem_options.h"
 
+#include "base/number.h"
 #include "kernels/drivers.h"
+#include "runtime/generate/draft_model.h"
 #include "runtime/library/tandem_error.h"
 
 #include <assert.h>
@@ -40,11 +42,16 @@ static enum status check_numbers(const struct tandem_engine_options *o, struct e
     } counts[] = {{"n_ctx", o->n_ctx},           {"n_ubatch", o->n_ubatch},
                   {"n_sessions", o->n_sessions}, {"max_logits", o->max_logits},
                   {"n_prompt", o->n_prompt},     {"n_gen", o->n_gen},
-                  {"n_threads", o->n_threads},   {"n_threads_batch", o->n_threads_batch}};
+                  {"n_threads", o->n_threads},   {"n_threads_batch", o->n_threads_batch},
+                  {"draft_max", o->draft_max}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         if (counts[i].value < 0) return refuse(counts[i].name, "0 or more", counts[i].value, e);
     if (o->gpu_layers < TANDEM_LAYERS_NONE)
         return refuse("gpu_layers", "a number of layers or enum tandem_layers", o->gpu_layers, e);
+    if (o->draft_gpu_layers < TANDEM_LAYERS_NONE)
+        return refuse("draft_gpu_layers", "a number of layers or enum tandem_layers",
+                      o->draft_gpu_layers, e);
+    if (o->draft_max > DRAFT_SIZE_MOST) return refuse("draft_max", "at most 1024", o->draft_max, e);
     if ((unsigned)o->kv_type_k > TANDEM_KV_Q4_0)
         return refuse("kv_type_k", "one of enum tandem_kv_type", (int32_t)o->kv_type_k, e);
     if ((unsigned)o->kv_type_v > TANDEM_KV_Q4_0)
@@ -76,6 +83,32 @@ static enum status read_strategy(struct tandem_request *r, struct err *e) {
     err_set(e, ERR_USAGE, "options: strategy has no such name");
     err_expected(e, "auto, cpu, layers, attention-first, streamed or row-split");
     return err_actual(e, "%s", name);
+}
+
+// The draft model shares the devices, and each session has one of its own in it.
+static struct engine_options draft_options(const struct tandem_request *r) {
+    const struct tandem_engine_options *o = &r->asked;
+    struct engine_options draft = r->engine;
+    draft.model_path = o->draft_model;
+    draft.plan_path = draft.tensor_overrides = NULL;
+    draft.workload = (struct workload){.n_sessions = o->n_sessions,
+                                       .n_prompt = o->n_prompt,
+                                       .n_gen = o->n_gen,
+                                       .kv_type_k = DTYPE_F16,
+                                       .kv_type_v = DTYPE_F16};
+    draft.constraints = (struct constraints){.gpu_layers = gpu_layers(o->draft_gpu_layers),
+                                             .vram_bytes = o->vram_bytes,
+                                             .ram_bytes = o->ram_bytes};
+    return draft;
+}
+
+// A draft is computed at once, with a row of logits for each of its tokens and one before them.
+static void read_drafts(struct tandem_request *r) {
+    struct workload *w = &r->engine.workload;
+    r->draft_max = r->asked.draft_max;
+    if (r->asked.draft_model) r->draft = draft_options(r);
+    if (r->asked.draft_model && !r->draft_max) r->draft_max = DRAFT_MODEL_MOST;
+    if (r->draft_max > 0) w->max_logits = max_i32(w->max_logits, r->draft_max + 1);
 }
 
 enum status tandem_request_read(struct tandem_request *r, const char *model_path,
@@ -117,5 +150,6 @@ enum status tandem_request_read(struct tandem_request *r, const char *model_path
         .progress = {on_progress, r},
     };
     r->engine.n_drivers = n_drivers;
+    read_drafts(r);
     return read_strategy(r, e);
 }

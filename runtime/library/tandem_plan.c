@@ -4,9 +4,11 @@
 #include "base/mem.h"
 #include "runtime/gguf/gguf.h"
 #include "runtime/host/devices.h"
+#include "runtime/host/draft_place.h"
 #include "runtime/library/tandem_error.h"
 #include "runtime/library/tandem_options.h"
 #include "runtime/model/gguf_shape.h"
+#include "runtime/text/vocab_match.h"
 
 #include <errno.h>
 #include <string.h>
@@ -149,6 +151,29 @@ static enum status read_shape(struct shape *out, const char *model_path, struct 
     return status == OK ? OK : err_context(e, "%s", model_path);
 }
 
+struct draft_planning { // too big for the stack
+    struct shape shape;
+    struct machine machine;
+    struct plan plan;
+};
+
+// Leaves the model what a draft model leaves.
+static enum status plan_draft(struct planning *p, struct err *e) {
+    struct tandem_request *r = &p->request;
+    if (!r->draft.model_path) return OK;
+    struct draft_planning *d = mem_alloc(1, sizeof *d);
+    if (!d) return err_memory(e, sizeof *d, "the plan of the draft model");
+    const struct draft_shapes shapes = {&p->shape, &d->shape};
+    enum status status = OK;
+    if (read_shape(&d->shape, r->draft.model_path, e) ||
+        vocab_match_files(r->engine.model_path, r->draft.model_path, e) ||
+        devices_machine(&d->machine, p->devices, p->n_devices, &r->engine, e) ||
+        draft_plan(&d->plan, &r->draft, &r->engine, &shapes, &d->machine, e))
+        status = e->status;
+    mem_free(d);
+    return status;
+}
+
 enum tandem_status tandem_plan_model(struct tandem_plan **out, const char *model_path,
                                      const struct tandem_engine_options *options,
                                      struct tandem_error *e) {
@@ -158,6 +183,7 @@ enum tandem_status tandem_plan_model(struct tandem_plan **out, const char *model
     if (!p) return tandem_error_give(err_memory(&err, sizeof *p, "the plan"), &err, e);
     enum status status = OK;
     if (read_shape(&p->shape, model_path, &err) || open_devices(p, model_path, options, &err) ||
+        plan_draft(p, &err) ||
         devices_plan(&p->plan, &p->shape, p->devices, p->n_devices, &p->request.engine, &err) ||
         tandem_plan_make(out, &p->plan, &p->shape, &err))
         status = err.status;
