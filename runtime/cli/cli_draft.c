@@ -27,7 +27,8 @@ enum status cli_draft_start(struct cli_draft *d, const struct cli *cli, const st
     d->model.n_least = o->n_least;
     d->model.sure = o->sure;
     if (d->model.n_ctx < engine_workload(target)->n_ctx)
-        log_line(&cli->log, LOG_NOTE, "the draft model guesses in the first %d tokens alone",
+        log_line(&cli->log, LOG_NOTE,
+                 "drafts end after %d tokens: the draft model was trained for no more",
                  d->model.n_ctx);
     return OK;
 }

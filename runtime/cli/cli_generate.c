@@ -188,6 +188,24 @@ static enum status tell_smaller_cache(const struct cli_generator *g, struct err 
     return OK;
 }
 
+static void tell_memory(const struct engine *engine) {
+    struct memory_use use;
+    report_memory_use(&use, engine);
+    report_print_memory(&use, &engine_plan(engine)->machine, stderr);
+}
+
+// Says where both models are, with -v to the byte.
+static enum status tell_plans(const struct cli_generator *g, struct err *e) {
+    const struct engine *draft = g->draft.engine, *engine = g->engine;
+    const bool verbose = g->cli->options.verbose;
+    if (draft) report_print_draft_plan(engine_plan(draft), engine_shape(draft), stderr);
+    if (draft && verbose) tell_memory(draft);
+    report_print_plan(engine_plan(engine), engine_shape(engine), verbose, stderr);
+    if (tell_smaller_cache(g, e)) return e->status;
+    if (verbose) tell_memory(engine);
+    return OK;
+}
+
 // Reads the grammar, and checks it as far as it does not depend on the model.
 static enum status read_grammar(struct cli_generator *g, struct err *e) {
     const struct cli_options *o = &g->cli->options;
@@ -230,18 +248,7 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
         goto fail;
     g->generator.timings.load_ns = load_ns;
     heap_watch_init(&g->heap);
-    if (!cli->options.quiet && g->draft.engine)
-        report_print_draft_plan(engine_plan(g->draft.engine), engine_shape(g->draft.engine),
-                                stderr);
-    if (!cli->options.quiet)
-        report_print_plan(engine_plan(g->engine), engine_shape(g->engine), cli->options.verbose,
-                          stderr);
-    if (!cli->options.quiet && tell_smaller_cache(g, e)) goto fail;
-    if (cli->options.verbose) {
-        struct memory_use use;
-        report_memory_use(&use, g->engine);
-        report_print_memory(&use, &engine_plan(g->engine)->machine, stderr);
-    }
+    if (!cli->options.quiet && tell_plans(g, e)) goto fail;
     return OK;
 fail:
     cli_generate_close(g);

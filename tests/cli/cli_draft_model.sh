@@ -97,8 +97,9 @@ printf 'Count to nine.\nAnd back.\n/undo\nAnd on.\n' >"$work/turns"
 talk -q --simple-io && cp "$out" "$work/answer"
 talk -q --simple-io -md "$draft" && [ $code -eq 0 ] && cmp -s "$out" "$work/answer" && [ -s "$out" ]
 result chat
-talk -md "$draft"
-grep -q '^tandem: the draft model: on the CPU; weights: ' "$err" && grep -q '^tandem: drafts ' "$err"
+talk -md "$draft" -v
+[ "$(grep -c ' scratch  *[0-9]' "$err")" -eq 2 ] &&
+    grep -q '^tandem: the draft model: on the CPU; weights: ' "$err" && grep -q '^tandem: drafts ' "$err"
 result told
 capture "$TANDEM" plan -m "$MODEL" --device none -c 256 -md "$draft" --save "$work/plan.json"
 [ $code -eq 0 ] && grep -q '^the draft model:' "$out" && grep -q '^the model, in what that leaves:' "$out" &&
