@@ -47,6 +47,9 @@ struct draft_options {
 // 0 if there is no such place. Reads the text once.
 int32_t draft_find(const struct draft_text *text, int32_t size_n, int32_t most, int32_t *out);
 
+// Passes without a draft that are a rest: what makes drafts reads what they wrote before the next.
+enum { DRAFT_REST = 8 };
+
 // How long drafts are, by how many of their tokens were drawn and the time that passes and guesses
 // took.
 //

@@ -237,18 +237,24 @@ static void add_disk_reads(struct timings *t, const struct disk_reads *before) {
     t->disk_faults += now.faults - before->faults;
 }
 
-// Lets what makes drafts read the text so far, so that no draft waits for it.
-static enum status read_for_drafts(struct generator *g, struct err *e) {
+// Lets what makes drafts read the text so far, so that no draft waits for it. *planned_us grows by
+// the time that this takes by its plan.
+static enum status read_for_drafts(struct generator *g, const struct draft_text *text,
+                                   double *planned_us, struct err *e) {
+    struct draft_guess none = {0};
+    const uint64_t start = clock_ns();
+    const enum status status = g->draft.guess(g->draft.context, text, 0, g->drafted, &none, e);
+    g->timings.guess_ns += clock_ns() - start;
+    *planned_us += none.planned_us;
+    g->n_unread = 0;
+    return status;
+}
+
+static enum status read_prompt_for_drafts(struct generator *g, struct err *e) {
     const int32_t n = session_length(g->session) - 1;
     const int32_t *tokens = session_tokens(g->session);
     const struct draft_text text = {.tokens = tokens, .n = n, .last = tokens[n]};
-    if (!g->draft.guess) return OK;
-    const uint64_t start = clock_ns();
-    struct draft_guess none = {0};
-    const enum status status = g->draft.guess(g->draft.context, &text, 0, g->drafted, &none, e);
-    g->timings.guess_ns += clock_ns() - start;
-    g->timings.predicted_prompt_us += none.planned_us;
-    return status;
+    return g->draft.guess ? read_for_drafts(g, &text, &g->timings.predicted_prompt_us, e) : OK;
 }
 
 enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
@@ -261,7 +267,7 @@ enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,
     const struct prompt prompt = {ids, skipped, n + skipped, logits};
     const struct disk_reads read = disk_reads();
     const uint64_t start = clock_ns();
-    if (read_all(g, &prompt, e) || read_for_drafts(g, e)) {
+    if (read_all(g, &prompt, e) || read_prompt_for_drafts(g, e)) {
         session_truncate(g->session, before);
         g->timings = timings;
         return e->status;
@@ -340,6 +346,26 @@ static void drop_draft(struct generator *g) {
     g->n_ahead = 0;
 }
 
+// Guesses at most most tokens of the text, and takes the time. What was written while drafts rested
+// is read before, since it is no part of what a draft costs.
+static enum status guess(struct generator *g, const struct draft_text *text, int32_t most,
+                         struct draft_guess *found, struct err *e) {
+    if (g->draft.guess && g->n_unread > DRAFT_REST &&
+        read_for_drafts(g, text, &g->timings.predicted_decode_us, e))
+        return e->status;
+    const uint64_t start = clock_ns();
+    if (!g->draft.guess)
+        found->n = draft_find(text, g->draft.size_n, most, g->drafted);
+    else if (g->draft.guess(g->draft.context, text, most, g->drafted, found, e))
+        return e->status;
+    const uint64_t ns = clock_ns() - start;
+    g->guess_ns = (double)ns;
+    g->timings.guess_ns += ns;
+    g->timings.predicted_decode_us += found->planned_us;
+    g->n_unread = 0;
+    return OK;
+}
+
 // Guesses what comes behind the pending token, as far as limit and the context have room for it and
 // it is in the vocabulary: *n tokens.
 static enum status make_draft(struct generator *g, int32_t limit, int32_t *n, struct err *e) {
@@ -353,15 +379,13 @@ static enum status make_draft(struct generator *g, int32_t limit, int32_t *n, st
     struct draft_guess found = {0};
     int32_t most = min_i32(g->n_most, g->n_ctx - text.n - 1);
     *n = 0;
+    g->guess_ns = 0;
+    g->n_unread++;
     if (limit >= 0) most = min_i32(most, limit - g->n_tokens - 1);
     const int32_t length = always ? most : draft_pace_length(&g->pace, most);
     if (most <= 0 || length <= 0) return OK;
     if (!g->draft.guess) most = length; // other guesses end where they are not sure enough
-    if (!g->draft.guess)
-        found.n = draft_find(&text, g->draft.size_n, most, g->drafted);
-    else if (g->draft.guess(g->draft.context, &text, most, g->drafted, &found, e))
-        return e->status;
-    g->timings.predicted_decode_us += found.planned_us;
+    if (guess(g, &text, most, &found, e)) return e->status;
     while (*n < found.n && g->drafted[*n] >= 0 && g->drafted[*n] < n_vocab) ++*n;
     return OK;
 }
@@ -369,23 +393,17 @@ static enum status make_draft(struct generator *g, int32_t limit, int32_t *n, st
 // Computes the pending token, and a draft behind it with logits for each of its tokens.
 static enum status compute(struct generator *g, int32_t limit, struct err *e) {
     int32_t n = 0;
-    uint64_t start = clock_ns(), guess_ns = 0;
-    if (g->n_most > 0) {
-        if (make_draft(g, limit, &n, e)) return e->status;
-        guess_ns = clock_ns() - start;
-        start += guess_ns;
-    }
+    if (g->n_most > 0 && make_draft(g, limit, &n, e)) return e->status;
+    const uint64_t start = clock_ns();
     g->items[0] = (struct batch_item){g->session, g->pending, true};
     for (int32_t i = 0; i < n; i++)
         g->items[1 + i] = (struct batch_item){g->session, g->drafted[i], true};
     if (engine_eval(g->engine, g->items, 1 + n, e)) return e->status;
-    g->guess_ns = (double)guess_ns;
     g->draft_ns = (double)(clock_ns() - start);
     g->n_draft = g->n_ahead = n;
     g->pending = -1;
     g->timings.drafted += n;
     g->timings.draft_passes += n > 0;
-    g->timings.guess_ns += guess_ns;
     g->timings.decode_steps++;
     return OK;
 }

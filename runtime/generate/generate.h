@@ -92,6 +92,7 @@ struct generator {
     int32_t n_draft;  // tokens of the last pass beside its first
     double draft_ns;  // that this pass took
     double guess_ns;  // that guessing took before it
+    int32_t n_unread; // passes since the last guess
     struct token_stream stream;
     struct stop_filter filter;
     int32_t *stop_tokens; // [n_stop_tokens]

@@ -484,6 +484,35 @@ static void a_cancelled_draft_ends_the_text(void **state) {
     engine_close(f->en);
 }
 
+// Drafts that rested read what was written meanwhile before the next one, and not between two.
+static void a_rest_is_read_before_the_next_draft(void **state) {
+    struct fixture *f = *state;
+    static const int32_t rests[] = {DRAFT_REST - 1, DRAFT_REST};
+    const struct text_sink sink = {take, f};
+    struct generate_options o = GREEDY;
+    struct generator g;
+    struct err e;
+    enum stop_reason reason;
+    open_engine(f, 0, "none", 0, STRATEGY_AUTO);
+    f->script = NONE_RIGHT;
+    f->known = &f->plain;
+    f->out = &f->drafted;
+    f->g = &g;
+    o.draft = (struct draft_options){.size_m = 3, .guess = scripted, .context = f};
+    for (int i = 0; i < 2; i++) {
+        f->plain = f->drafted = (struct written){0};
+        f->n_read = f->n_drafts = 0;
+        assert_int_equal(generate_open(&g, f->en, &o, &e), OK);
+        assert_int_equal(generate_read(&g, f->prompt, N_PROMPT, NULL, &e), OK);
+        g.pace = (struct draft_pace){.n_skipped = rests[i], .one_ns = 1};
+        assert_int_equal(generate_write(&g, rests[i] + 3, &sink, &reason, &e), OK);
+        assert_int_equal(f->n_drafts, 1);
+        assert_int_equal(f->n_read, 1 + i); // the prompt, and the rest
+        generate_close(&g);
+    }
+    engine_close(f->en);
+}
+
 // A draft is no longer than the rows of logits that there is memory for.
 static void drafts_fit_into_the_plan(void **state) {
     struct fixture *f = *state;
@@ -516,6 +545,7 @@ int main(void) {
         cmocka_unit_test(the_predicted_time_is_that_of_the_passes),
         cmocka_unit_test(every_split_gives_the_same),
         cmocka_unit_test(a_cancelled_draft_ends_the_text),
+        cmocka_unit_test(a_rest_is_read_before_the_next_draft),
         cmocka_unit_test(drafts_fit_into_the_plan),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
