@@ -349,9 +349,8 @@ static double xielu(const struct xielu_numbers *n, double x) {
 static double gated(const struct swiglu_args *a, double gate, double up) {
     switch (a->form) {
     case GLU_SILU: break;
-    case GLU_GELU:
-        return gate / 2 * (1 + tanh(0.79788456080286536 * (gate + 0.044715 * gate * gate * gate))) *
-               up;
+    case GLU_GELU: // (1 + tanh(x)) / 2 = sigmoid(2 x); as a sum it is 0 where x is below -19
+        return gate / (1 + exp(-1.5957691216057308 * (gate + 0.044715 * gate * gate * gate))) * up;
     case GLU_CLAMPED:
         gate = fmin(gate, a->limit);
         up = fmax(fmin(up, a->limit), -a->limit);
