@@ -14,11 +14,17 @@
 #include <string.h>
 
 enum { NODES_MOST = 4096, DEPTH_MOST = 64, MERGED_MOST = 1024 };
+// A rule has one $ref at most, and is a choice of one other at most.
+enum { LINKS_MOST = 2 * NODES_MOST };
 
 struct schema {
     const json_t *root;
     const json_t *nodes[NODES_MOST]; // that have a rule, by its number
-    uint32_t n_nodes;
+    uint32_t n_nodes, rule;          // the number of the rule that is being written
+    struct {
+        uint32_t from, to;
+    } links[LINKS_MOST]; // rules that are another rule, alone or as a choice
+    uint32_t n_links;
     json_t *merged[MERGED_MOST]; // joined schemas and properties; owned
     uint32_t n_merged;
     int depth;
@@ -29,15 +35,22 @@ struct schema {
 
 static enum status write_node(struct schema *s, const json_t *node, struct schema_text *line);
 
-// Writes the rule of a schema unless it is written, and its name to line.
-static enum status refer(struct schema *s, const json_t *node, struct schema_text *line) {
+// The number of a schema's rule, or n_nodes.
+static uint32_t rule_of(const struct schema *s, const json_t *node) {
     uint32_t rule = 0;
     while (rule < s->n_nodes && s->nodes[rule] != node) rule++;
+    return rule;
+}
+
+// Writes the rule of a schema unless it is written, and its name to line.
+static enum status refer(struct schema *s, const json_t *node, struct schema_text *line) {
+    const uint32_t rule = rule_of(s, node), outer = s->rule;
     schema_text_add(line, "r%u", rule);
     if (rule < s->n_nodes) return OK;
     if (s->n_nodes == NODES_MOST || s->depth == DEPTH_MOST)
         return err_set(s->e, ERR_LIMIT, "the schema is too large or nested too deeply");
     s->nodes[s->n_nodes++] = node;
+    s->rule = rule;
     s->depth++;
     struct schema_text own = {0};
     const enum status status = write_node(s, node, &own);
@@ -45,7 +58,47 @@ static enum status refer(struct schema *s, const json_t *node, struct schema_tex
     s->out->refused |= own.refused;
     schema_text_close(&own);
     s->depth--;
+    s->rule = outer;
     return status;
+}
+
+// ---- Loops --------------------------------------------------------------------------------------
+
+// Refers to a schema in place of the one that is being written.
+static enum status refer_instead(struct schema *s, const json_t *node, struct schema_text *line) {
+    if (refer(s, node, line)) return s->e->status;
+    if (json_is_boolean(node)) return OK; // one node for many places, and it ends there
+    ASSERT(s->n_links < LINKS_MOST);
+    s->links[s->n_links].from = s->rule;
+    s->links[s->n_links++].to = rule_of(s, node);
+    return OK;
+}
+
+// The rule to which the first link leads that does not end.
+static uint32_t next_endless(const struct schema *s, const bool *ends, uint32_t rule) {
+    uint32_t i = 0;
+    while (i < s->n_links && (s->links[i].from != rule || ends[s->links[i].to])) i++;
+    ASSERT(i < s->n_links);
+    return s->links[i].to;
+}
+
+// Refuses schemas that lead back to themselves before anything is written, as {"$ref": "#"} does:
+// no text would be known to meet them.
+static enum status check_loops(const struct schema *s) {
+    bool ends[NODES_MOST] = {false}; // all links from there lead to rules that end
+    uint32_t rule = 0;
+    for (bool more = true; more;) {
+        bool waits[NODES_MOST] = {false};
+        more = false;
+        for (uint32_t i = 0; i < s->n_links; i++) waits[s->links[i].from] |= !ends[s->links[i].to];
+        for (uint32_t r = 0; r < s->n_nodes; r++)
+            if (!ends[r] && !waits[r]) ends[r] = more = true;
+    }
+    while (rule < s->n_nodes && ends[rule]) rule++;
+    if (rule == s->n_nodes) return OK;
+    for (uint32_t i = 0; i < s->n_nodes; i++) rule = next_endless(s, ends, rule); // into the loop
+    while (!json_object_get(s->nodes[rule], "$ref")) rule = next_endless(s, ends, rule);
+    return schema_refuse_loop(s->nodes[rule], s->e);
 }
 
 // ---- Values -------------------------------------------------------------------------------------
@@ -74,7 +127,7 @@ static enum status write_choices(struct schema *s, const json_t *list, struct sc
     if (!json_is_array(list) || json_array_size(list) == 0) return refuse_no_choices(s);
     json_array_foreach(list, i, choice) {
         schema_text_add(line, i ? " | " : "");
-        if (refer(s, choice, line)) return s->e->status;
+        if (refer_instead(s, choice, line)) return s->e->status;
     }
     return OK;
 }
@@ -438,8 +491,8 @@ static enum status write_joined_choices(struct schema *s, json_t *all, struct sc
     enum status status = json_is_array(any) ? OK : refuse_no_choices(s);
     json_array_foreach(any, i, choice) {
         json_t *each = status ? NULL : new_node(s);
-        if (!each || schema_join(s->root, each, all, 0, s->e) ||
-            schema_join(s->root, each, choice, 0, s->e)) {
+        if (!each || schema_join(s->root, each, all, s->e) ||
+            schema_join(s->root, each, choice, s->e)) {
             status = s->e->status;
             break;
         }
@@ -454,7 +507,7 @@ static enum status write_joined_choices(struct schema *s, json_t *all, struct sc
 // Writes a schema with allOf, or with words beside $ref or its choices.
 static enum status write_joined(struct schema *s, const json_t *node, struct schema_text *line) {
     json_t *all = new_node(s);
-    if (!all || schema_join(s->root, all, node, 0, s->e)) return s->e->status;
+    if (!all || schema_join(s->root, all, node, s->e)) return s->e->status;
     if (schema_meets_nothing(s->root, all, (struct schema_looks){&s->words.n_looks, 0}))
         return refuse_unmet(s);
     return json_object_get(all, "anyOf") ? write_joined_choices(s, all, line)
@@ -471,7 +524,7 @@ static enum status write_node(struct schema *s, const json_t *node, struct schem
     schema_words_check(&s->words, s->root, node);
     if (reference && !schema_has_beside(node, "$ref"))
         return schema_find(s->root, reference, &target, s->e) ? s->e->status
-                                                              : refer(s, target, line);
+                                                              : refer_instead(s, target, line);
     if (any && !schema_has_beside(node, choices)) return write_choices(s, any, line);
     if (reference || any || json_object_get(node, "allOf")) return write_joined(s, node, line);
     if (json_object_get(node, "enum") || json_object_get(node, "const"))
@@ -500,6 +553,7 @@ enum status grammar_add_schemas(struct schema_text *out, const struct grammar_pa
     s->e = e;
     s->out = out;
     for (size_t i = 0; i < n && !status; i++) status = add_part(s, i, &parts[i]);
+    if (!status) status = check_loops(s);
     schema_text_primitives(out);
     if (!status && out->refused) status = err_memory(e, out->length, "the grammar of a schema");
     while (s->n_merged > 0) json_decref(s->merged[--s->n_merged]);

@@ -318,8 +318,35 @@ static void join_properties(json_t *all, const json_t *part) {
     json_decref(out);
 }
 
-enum status schema_join(const json_t *root, json_t *all, const json_t *part, int depth,
-                        struct err *e) {
+enum status schema_refuse_loop(const json_t *part, struct err *e) {
+    err_set(e, ERR_FORMAT, "schema: $ref '%.80s' leads back to itself",
+            json_string_value(json_object_get(part, "$ref")));
+    err_expected(e, "a part that says what a value is, by its type, enum or properties");
+    return err_fix(e, "let the $ref name such a part, or take it out");
+}
+
+// A part that is being joined, and the one that refers to it or has it in allOf.
+struct joining {
+    const json_t *part;
+    const struct joining *outer;
+};
+
+// Refuses a part that is joined within itself, or too deep.
+static enum status check_depth(const struct joining *own, struct err *e) {
+    const json_t *referring = NULL;
+    int depth = 0;
+    for (const struct joining *at = own->outer; at; at = at->outer) {
+        if (json_is_string(json_object_get(at->part, "$ref"))) referring = at->part;
+        if (at->part == own->part) return schema_refuse_loop(referring, e);
+        if (++depth == DEPTH_MOST)
+            return err_set(e, ERR_LIMIT, "the schema is too large or nested too deeply");
+    }
+    return OK;
+}
+
+static enum status join_part(const json_t *root, json_t *all, const json_t *part,
+                             const struct joining *outer, struct err *e) {
+    const struct joining own = {part, outer};
     const char *reference = json_string_value(json_object_get(part, "$ref")), *name;
     const json_t *target, *each;
     json_t *value;
@@ -327,13 +354,12 @@ enum status schema_join(const json_t *root, json_t *all, const json_t *part, int
     if (json_is_true(part)) return OK;
     if (json_is_false(part)) return json_object_set_new(all, "enum", json_array()), OK;
     if (!json_is_object(part)) return err_set(e, ERR_FORMAT, "schema: a part is no object");
-    if (depth == DEPTH_MOST)
-        return err_set(e, ERR_LIMIT, "the schema is too large or nested too deeply");
+    if (check_depth(&own, e)) return e->status;
     if (reference &&
-        (schema_find(root, reference, &target, e) || schema_join(root, all, target, depth + 1, e)))
+        (schema_find(root, reference, &target, e) || join_part(root, all, target, &own, e)))
         return e->status;
     json_array_foreach(json_object_get(part, "allOf"), i, each) {
-        if (schema_join(root, all, each, depth + 1, e)) return e->status;
+        if (join_part(root, all, each, &own, e)) return e->status;
     }
     join_properties(all, part);
     json_object_foreach((json_t *)(uintptr_t)part, name, value) {
@@ -342,7 +368,12 @@ enum status schema_join(const json_t *root, json_t *all, const json_t *part, int
             continue;
         if (add_word(all, name, value, e)) return e->status;
     }
-    if (depth == 0) keep_possible_values(all);
+    return OK;
+}
+
+enum status schema_join(const json_t *root, json_t *all, const json_t *part, struct err *e) {
+    if (join_part(root, all, part, NULL, e)) return e->status;
+    if (json_is_object(part)) keep_possible_values(all);
     return OK;
 }
 
@@ -359,7 +390,7 @@ static bool lacks_property(const json_t *root, const json_t *joined, const char 
     json_t *own = property ? json_object() : NULL;
     struct err e;
     const bool lacks =
-        own && !schema_join(root, own, property, 0, &e) && schema_meets_nothing(root, own, looks);
+        own && !schema_join(root, own, property, &e) && schema_meets_nothing(root, own, looks);
     json_decref(own);
     return lacks;
 }

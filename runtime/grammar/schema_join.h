@@ -19,10 +19,12 @@ bool schema_has_beside(const json_t *node, const char *word);
 // False if type, const, bounds, lengths, sizes or required keys of the schema exclude
 // the value. It may be excluded by other words.
 bool schema_may_be(const json_t *node, const json_t *value);
-// Adds to the object all what part says; values that need no change are shared. depth is that of
-// the call, from 0. ERR_FORMAT, ERR_LIMIT, ERR_UNSUPPORTED, ERR_MEMORY.
-enum status schema_join(const json_t *root, json_t *all, const json_t *part, int depth,
-                        struct err *e);
+// Adds to the object all what part says; values that need no change are shared. ERR_FORMAT,
+// ERR_LIMIT, ERR_UNSUPPORTED, ERR_MEMORY.
+enum status schema_join(const json_t *root, json_t *all, const json_t *part, struct err *e);
+// Refuses a part whose $ref leads back to it with nothing on the way that a text could meet.
+// ERR_FORMAT.
+enum status schema_refuse_loop(const json_t *part, struct err *e);
 // How many properties are still looked at for a whole schema, and at which depth a look is, from 0.
 struct schema_looks {
     int32_t *n_left;

@@ -117,8 +117,8 @@ static bool are_apart(struct schema_words *w, const json_t *root, const json_t *
     if (w->n_looks <= 0) return false;
     w->n_looks--;
     json_t *all = json_object();
-    const bool apart = all && !schema_join(root, all, beside, 0, &e) &&
-                       !schema_join(root, all, a, 0, &e) && !schema_join(root, all, b, 0, &e) &&
+    const bool apart = all && !schema_join(root, all, beside, &e) &&
+                       !schema_join(root, all, a, &e) && !schema_join(root, all, b, &e) &&
                        schema_meets_nothing(root, all, (struct schema_looks){&w->n_looks, 0});
     json_decref(all);
     return apart;

@@ -516,6 +516,62 @@ static void what_is_no_schema_is_refused(void **state) {
     }
 }
 
+// A part that leads back to itself before anything is written is named: alone, by way of others, as
+// a choice, or beside other words.
+static void a_schema_that_only_refers_to_itself_is_named(void **state) {
+    (void)state;
+    static const struct {
+        const char *schema, *reference;
+    } cases[] = {
+        {"{\"$ref\":\"#\"}", "#"},
+        {"{\"$ref\":\"#/a\",\"a\":{\"$ref\":\"#/b\"},\"b\":{\"$ref\":\"#/a\"}}", "#/"},
+        {"{\"items\":{\"$ref\":\"#/a\"},\"a\":{\"$ref\":\"#/b\"},\"b\":{\"$ref\":\"#/c\"},"
+         "\"c\":{\"$ref\":\"#/b\"}}",
+         "#/"},
+        {"{\"properties\":{\"x\":{\"$ref\":\"#/properties/x\"}}}", "#/properties/x"},
+        {"{\"anyOf\":[{\"type\":\"string\"},{\"$ref\":\"#\"}]}", "#"},
+        {"{\"oneOf\":[{\"anyOf\":[{\"$ref\":\"#\"},true]},{\"type\":\"null\"}]}", "#"},
+        // The loop is closed by parts that were written as items before.
+        {"{\"anyOf\":[{\"items\":{\"$ref\":\"#/a\"}},{\"$ref\":\"#/a\"}],\"a\":{\"$ref\":\"#\"}}",
+         "#"},
+        {"{\"$ref\":\"#\",\"type\":\"string\"}", "#"},
+        {"{\"allOf\":[{\"$ref\":\"#\"}]}", "#"},
+        {"{\"$ref\":\"#/a\",\"minimum\":1,\"a\":{\"allOf\":[{},{\"$ref\":\"#/a\"}]}}", "#/a"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text, named[64];
+        struct err e;
+        const char *schema = cases[i].schema;
+        if (grammar_from_schema(&text, schema, strlen(schema), NULL, &e) != ERR_FORMAT)
+            fail_msg("%s", schema);
+        assert_null(text);
+        (void)snprintf(named, sizeof named, "schema: $ref '%s", cases[i].reference);
+        if (!strstr(e.what, named) || !strstr(e.what, "' leads back to itself"))
+            fail_msg("%s: %s", schema, e.what);
+        assert_true(e.expected[0] && e.fix[0]);
+    }
+}
+
+// Schemas that refer to themselves further in, or twice to a part, have texts.
+static void a_schema_may_refer_to_itself_further_in(void **state) {
+    (void)state;
+    static const char *const schemas[] = {
+        "{\"items\":{\"$ref\":\"#\"}}",
+        "{\"anyOf\":[{\"type\":\"null\"},{\"items\":{\"$ref\":\"#\"}},{\"items\":{\"$ref\":\"#\"}}]"
+        "}",
+        "{\"anyOf\":[{\"$ref\":\"#/a\"},{\"$ref\":\"#/b\"}],\"a\":{\"$ref\":\"#/b\"},"
+        "\"b\":{\"type\":\"null\"}}",
+        "{\"allOf\":[{\"$ref\":\"#/a\"},{\"$ref\":\"#/a\"}],\"a\":{\"type\":\"null\"}}",
+        "{\"anyOf\":[true,true,{\"anyOf\":[true]}]}",
+    };
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        struct language l;
+        open_schema(&l, schemas[i]);
+        assert_true(is_in(&l, i == 0 ? "[]" : "null"));
+        close_language(&l);
+    }
+}
+
 // Adds the words that a warning names to the text at context.
 static void note_warning(void *context, enum log_level level, const char *text) {
     static const char start[] = "schema: ", end[] = " is not obeyed";
@@ -660,8 +716,11 @@ static void nesting_has_a_limit(void **state) {
     strcat(schema, "{}");
     for (int i = 0; i < 200; i++) strcat(schema, "}");
     assert_int_equal(grammar_from_schema(&text, schema, strlen(schema), NULL, &e), ERR_LIMIT);
-    static const char own[] = "{\"allOf\":[{\"$ref\":\"#\"}]}";
-    assert_int_equal(grammar_from_schema(&text, own, sizeof own - 1, NULL, &e), ERR_LIMIT);
+    schema[0] = 0;
+    for (int i = 0; i < 40; i++) strcat(schema, "{\"allOf\":[");
+    strcat(schema, "{}");
+    for (int i = 0; i < 40; i++) strcat(schema, "]}");
+    assert_int_equal(grammar_from_schema(&text, schema, strlen(schema), NULL, &e), ERR_LIMIT);
 }
 
 static void refused_allocations_are_errors(void **state) {
@@ -697,6 +756,8 @@ int main(void) {
         cmocka_unit_test(numbers_keep_to_their_bounds),
         cmocka_unit_test(integers_keep_to_their_bounds),
         cmocka_unit_test(what_is_no_schema_is_refused),
+        cmocka_unit_test(a_schema_that_only_refers_to_itself_is_named),
+        cmocka_unit_test(a_schema_may_refer_to_itself_further_in),
         cmocka_unit_test(what_is_obeyed_is_not_told),
         cmocka_unit_test(what_is_not_obeyed_is_told),
         cmocka_unit_test(what_is_not_obeyed_beside_other_words_is_told),
