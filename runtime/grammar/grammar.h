@@ -42,6 +42,8 @@ struct grammar {
     uint32_t n_elements, n_alternatives, n_rules, n_ranges, root;
 };
 
+enum { GRAMMAR_REPEATS = 2000 }; // the most that a repetition may ask for
+
 // Reads text[length]; whole texts obey the rule that root names. ERR_FORMAT names the line and what
 // is wrong: the syntax, a rule that is not defined or begins with itself, no rule root. ERR_LIMIT
 // for what is too large, ERR_MEMORY. On failure *g is closed.

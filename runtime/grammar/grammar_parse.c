@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { DEPTH_MOST = 100, REPEAT_MOST = 2000, SET_MOST = 1024, UNBOUNDED = -1 };
+enum { DEPTH_MOST = 100, SET_MOST = 1024, UNBOUNDED = -1 };
 
 // A rule or group whose alternatives are being read.
 struct level {
@@ -257,8 +257,8 @@ static enum status take_bounds(struct parser *p, int32_t *least, int32_t *most, 
         if (peek(p) != '}' && take_number(p, most, e)) return e->status;
     }
     if (*most != UNBOUNDED && *most < *least) return fail(p, e, "more repetitions than allowed");
-    if (*least > REPEAT_MOST) return fail(p, e, "more than 2000 repetitions");
-    if (*most > REPEAT_MOST) *most = UNBOUNDED;
+    if (*least > GRAMMAR_REPEATS) return fail(p, e, "more than 2000 repetitions");
+    if (*most > GRAMMAR_REPEATS) *most = UNBOUNDED;
     return take(p, '}') ? OK : fail(p, e, "a repetition does not end with }");
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/grammar/grammar_schema.h"
 
 #include "base/mem.h"
+#include "runtime/grammar/grammar.h"
 #include "runtime/grammar/schema_join.h"
 #include "runtime/grammar/schema_number.h"
 #include "runtime/grammar/schema_text.h"
@@ -155,6 +156,15 @@ static int64_t count_of(const json_t *node, const char *name, int64_t usual) {
     return schema_is_count(value) ? (int64_t)json_number_value(value) : usual;
 }
 
+// Refuses a least count that no repetition of a grammar has.
+static enum status check_least(const json_t *node, const char *name, struct err *e) {
+    const int64_t least = count_of(node, name, 0);
+    if (least <= GRAMMAR_REPEATS) return OK;
+    err_set(e, ERR_LIMIT, "schema: %s", name);
+    err_expected(e, "at most %d", GRAMMAR_REPEATS);
+    return err_actual(e, "%lld", (long long)least);
+}
+
 static void write_times(struct schema_text *line, int64_t least, int64_t most) {
     if (most < 0)
         schema_text_add(line, "{%lld,}", (long long)least);
@@ -198,6 +208,7 @@ static enum status write_string(struct schema *s, const json_t *node, struct sch
         return OK;
     }
     const int64_t least = count_of(node, "minLength", 0), most = count_of(node, "maxLength", -1);
+    if (check_least(node, "minLength", s->e)) return s->e->status;
     if (most >= 0 && most < least)
         return err_set(s->e, ERR_FORMAT, "schema: maxLength is below minLength");
     schema_text_add(line, "\"\\\"\" char");
@@ -274,6 +285,7 @@ static enum status write_array(struct schema *s, const json_t *node, struct sche
     if (!items) items = json_object_get(node, "unevaluatedItems");
     const int64_t n_first = (int64_t)json_array_size(first);
     int64_t least = count_of(node, "minItems", 0), most = count_of(node, "maxItems", -1);
+    if (check_least(node, "minItems", s->e)) return s->e->status;
     if (json_is_false(items) && (most < 0 || most > n_first)) most = n_first;
     if ((most >= 0 && most < least) || (most >= 0 && n_first > most))
         return err_set(s->e, ERR_FORMAT, "schema: maxItems is too small");

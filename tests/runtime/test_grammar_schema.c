@@ -723,6 +723,27 @@ static void nesting_has_a_limit(void **state) {
     assert_int_equal(grammar_from_schema(&text, schema, strlen(schema), NULL, &e), ERR_LIMIT);
 }
 
+// The least count is named that no grammar can ask for.
+static void counts_have_a_limit(void **state) {
+    (void)state;
+    static const char *const words[] = {"minLength", "minItems"};
+    for (int i = 0; i < 2; i++) {
+        char schema[64], what[64], *text;
+        struct language l;
+        struct err e;
+        (void)snprintf(schema, sizeof schema, "{\"%s\":%d}", words[i], GRAMMAR_REPEATS);
+        open_schema(&l, schema);
+        close_language(&l);
+        (void)snprintf(schema, sizeof schema, "{\"%s\":%d}", words[i], GRAMMAR_REPEATS + 1);
+        assert_int_equal(grammar_from_schema(&text, schema, strlen(schema), NULL, &e), ERR_LIMIT);
+        assert_null(text);
+        (void)snprintf(what, sizeof what, "schema: %s", words[i]);
+        assert_string_equal(e.what, what);
+        assert_string_equal(e.expected, "at most 2000");
+        assert_string_equal(e.actual, "2001");
+    }
+}
+
 static void refused_allocations_are_errors(void **state) {
     (void)state;
     static const char schema[] = "{\"properties\":{\"a\":{\"items\":{\"enum\":[1]}}},"
@@ -762,6 +783,7 @@ int main(void) {
         cmocka_unit_test(what_is_not_obeyed_is_told),
         cmocka_unit_test(what_is_not_obeyed_beside_other_words_is_told),
         cmocka_unit_test(nesting_has_a_limit),
+        cmocka_unit_test(counts_have_a_limit),
         cmocka_unit_test(refused_allocations_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
