@@ -206,20 +206,29 @@ static enum status tell_plans(const struct cli_generator *g, struct err *e) {
     return OK;
 }
 
-// Reads the grammar, and checks it as far as it does not depend on the model.
-static enum status read_grammar(struct cli_generator *g, struct err *e) {
-    const struct cli_options *o = &g->cli->options;
+// Checks the grammar of texts, or of replies in a style, as far as it does not depend on the model.
+static enum status check_grammar(const struct cli_generator *g, const struct chat_style *style,
+                                 struct err *e) {
+    const char *root = style ? REPLY_ROOT : "root";
     struct grammar parsed = {0};
     char *text = NULL;
     enum status status = OK;
-    if (read_either(o->grammar, o->grammar_file, &g->grammar, e) ||
-        read_either(o->schema, o->schema_file, &g->schema, e) ||
-        make_grammar(&text, g, NULL, NULL, e) ||
-        (text && grammar_parse(&parsed, text, strlen(text), "root", e)))
+    if (make_grammar(&text, g, style, NULL, e) ||
+        (text && grammar_parse(&parsed, text, strlen(text), root, e)))
         status = e->status;
     grammar_close(&parsed);
     mem_free(text);
     return status;
+}
+
+// Reads the grammar and checks it, at first alone, for its lines to have their numbers. With a
+// style this finds tools that the model has no known notation for.
+static enum status read_grammar(struct cli_generator *g, struct err *e) {
+    const struct cli_options *o = &g->cli->options;
+    if (read_either(o->grammar, o->grammar_file, &g->grammar, e) ||
+        read_either(o->schema, o->schema_file, &g->schema, e) || check_grammar(g, NULL, e))
+        return e->status;
+    return g->style ? check_grammar(g, g->style, e) : OK;
 }
 
 // Finds out without reading, which would empty a pipe, whether a text can be read from path.
@@ -231,7 +240,7 @@ static enum status check_text(const char *path, struct err *e) {
 }
 
 // Finds out before a model is loaded, which may take minutes, whether the files are there that are
-// read after it, and whether the grammar is one.
+// read after it, whether the grammar is one, and whether the model can be given tools.
 static enum status check_texts(struct cli_generator *g, struct err *e) {
     const struct cli_options *o = &g->cli->options;
     return check_text(o->file, e) || check_text(o->system_file, e) ? e->status : read_grammar(g, e);

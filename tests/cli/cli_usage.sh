@@ -171,6 +171,31 @@ for file in -f -sysf; do
     [ $code -eq 1 ] && [ "$(wc -l <"$err")" -eq 1 ] && grep -q "$work: Is a directory" "$err"
     result "usage_folder_as_file_of_${file}_is_told_before_loading"
 done
+# The model's file is asked about conversations before a plan is made, for which there is no room.
+echo '[{"name": "look", "parameters": {"type": "object"}}]' >"$work/tools"
+echo '[{"name": "look", "parameters": {"type": "thing"}}]' >"$work/wrong_tools"
+early() { # name, what is said, argument...
+    name=$1 said=$2
+    shift 2
+    call chat -m "$MODEL" -p y --ram 16M "$@"
+    [ $code -eq 1 ] && grep -q -e "$said" "$err" && ! grep -q weights "$err"
+    result "usage_${name}_before_loading"
+}
+early no_chat_template "$work/none: No such file" --chat-template "$work/none"
+early no_named_chat_template 'Did you mean chatml' --chat-template chatml2
+early no_way_to_call_tools 'calls of tools is not known' --tools "$work/tools"
+cat >"$work/template" <<'X'
+{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>
+{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}<|im_start|>assistant
+X
+early wrong_schema_of_a_tool "no type 'thing'" --tools "$work/wrong_tools" \
+    --chat-template "$work/template"
+call chat -m "$MODEL" -p y --ram 16M
+[ $code -ne 0 ] && grep -q weights "$err"
+result usage_no_room_is_told_else
 fails no_logits_folder 'No such file' run -m "$MODEL" -p y --logits-out "$work/none/x"
 echo old >"$work/old"
 fails logits_without_a_model 'none.gguf' run -m "$work/none.gguf" -p y --logits-out "$work/old"
