@@ -273,6 +273,7 @@ enum tandem_chat {
 // Writes messages[n] in the model's chat format: as tokens for a session, or as text for people.
 // TANDEM_ERR_FORMAT where the template refuses the messages, TANDEM_ERR_UNSUPPORTED without a
 // template that works, and for TANDEM_CHAT_NEXT if the template does not show where a reply ends.
+// Errors count messages from 1.
 enum tandem_status tandem_chat_tokens(const struct tandem_engine *engine,
                                       const struct tandem_message *messages, size_t n,
                                       enum tandem_chat part, struct tandem_tokens *out,

@@ -119,7 +119,7 @@ static enum status render(const struct tandem_engine *en, const struct tandem_me
                                         .text = messages[i].text,
                                         .length = messages[i].text ? strlen(messages[i].text) : 0};
         if ((unsigned)messages[i].role > TANDEM_ASSISTANT || !messages[i].text)
-            status = err_set(e, ERR_USAGE, "message %zu has no known role or no text", i);
+            status = err_set(e, ERR_USAGE, "message %zu has no known role or no text", i + 1);
     }
     if (status == OK) status = render_list(en, list, n, part, out, e);
     mem_free(list);

@@ -284,7 +284,7 @@ static void test_chat(void **state) {
     const struct api_fixture *f = *state;
     const struct tandem_message messages[] = {{TANDEM_SYSTEM, "Be brief."},
                                               {TANDEM_USER, "<s257>"}};
-    const struct tandem_message wrong = {(enum tandem_role)7, "hm"};
+    const struct tandem_message wrong[] = {{TANDEM_USER, "hm"}, {(enum tandem_role)7, "hm"}};
     struct tandem_tokens tokens;
     struct tandem_text text, back;
     struct tandem_error e;
@@ -304,9 +304,10 @@ static void test_chat(void **state) {
     assert_string_equal(text.bytes, "<|im_end|>\n<|im_start|>user\n<s257><|im_end|>\n"
                                     "<|im_start|>assistant\n");
     tandem_free(text.bytes);
-    assert_int_equal(tandem_chat_text(f->engine, &wrong, 1, TANDEM_CHAT_REPLY, &text, &e),
+    assert_int_equal(tandem_chat_text(f->engine, wrong, 2, TANDEM_CHAT_REPLY, &text, &e),
                      TANDEM_ERR_USAGE);
     assert_null(text.bytes);
+    assert_string_equal(e.what, "message 2 has no known role or no text");
 }
 
 // ---- Refused memory -----------------------------------------------------------------------------

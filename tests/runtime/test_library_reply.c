@@ -147,6 +147,19 @@ static void test_conversations(void **state) {
     tandem_close(engine);
 }
 
+// Messages are counted from 1.
+static void test_wrong_message_is_named(void **state) {
+    struct tandem_engine *engine = open_engine(*state);
+    const struct tandem_conversation c = {
+        .struct_size = sizeof c,
+        .messages = "[{\"role\":\"user\",\"content\":\"Where?\"},{\"role\":\"moon\"}]"};
+    struct tandem_tokens ids;
+    struct tandem_error e;
+    assert_int_equal(tandem_conversation_tokens(engine, &c, &ids, &e), TANDEM_ERR_FORMAT);
+    assert_string_equal(e.what, "message 2 has no role that is known");
+    tandem_close(engine);
+}
+
 // The model's file has another template for conversations with tools.
 static void test_tool_template(void **state) {
     const struct api_fixture *f = *state;
@@ -173,9 +186,8 @@ static void test_tool_template(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_schema),
-        cmocka_unit_test(test_calls),
-        cmocka_unit_test(test_conversations),
+        cmocka_unit_test(test_schema),        cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_conversations), cmocka_unit_test(test_wrong_message_is_named),
         cmocka_unit_test(test_tool_template),
     };
     return cmocka_run_group_tests(tests, api_setup, api_teardown);
