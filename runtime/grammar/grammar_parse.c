@@ -257,8 +257,8 @@ static enum status take_bounds(struct parser *p, int32_t *least, int32_t *most, 
         if (peek(p) != '}' && take_number(p, most, e)) return e->status;
     }
     if (*most != UNBOUNDED && *most < *least) return fail(p, e, "more repetitions than allowed");
-    if (*least > GRAMMAR_REPEATS) return fail(p, e, "more than 2000 repetitions");
-    if (*most > GRAMMAR_REPEATS) *most = UNBOUNDED;
+    if (*least > GRAMMAR_REPEATS || *most > GRAMMAR_REPEATS)
+        return fail(p, e, "more than 2000 repetitions");
     return take(p, '}') ? OK : fail(p, e, "a repetition does not end with }");
 }
 

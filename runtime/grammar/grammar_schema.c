@@ -165,8 +165,11 @@ static enum status check_least(const json_t *node, const char *name, struct err 
     return err_actual(e, "%lld", (long long)least);
 }
 
-static void write_times(struct schema_text *line, int64_t least, int64_t most) {
-    if (most < 0)
+// Repeats what stands before, as word says. A bound that no grammar can count to is told.
+static void write_times(struct schema *s, struct schema_text *line, const char *word, int64_t least,
+                        int64_t most) {
+    if (most > GRAMMAR_REPEATS) schema_words_tell(&s->words, word);
+    if (most < 0 || most > GRAMMAR_REPEATS)
         schema_text_add(line, "{%lld,}", (long long)least);
     else
         schema_text_add(line, "{%lld,%lld}", (long long)least, (long long)most);
@@ -212,7 +215,7 @@ static enum status write_string(struct schema *s, const json_t *node, struct sch
     if (most >= 0 && most < least)
         return err_set(s->e, ERR_FORMAT, "schema: maxLength is below minLength");
     schema_text_add(line, "\"\\\"\" char");
-    write_times(line, least, most);
+    write_times(s, line, "maxLength above 2000", least, most);
     schema_text_add(line, " \"\\\"\"");
     return OK;
 }
@@ -305,10 +308,11 @@ static enum status write_array(struct schema *s, const json_t *node, struct sche
     most = most < 0 ? -1 : most - n_first;
     if (!status && most != 0 && n_first > 0) {
         schema_text_add(line, "(\",\" space %s space)", item.bytes);
-        write_times(line, least, most);
+        write_times(s, line, "maxItems above 2000", least, most);
     } else if (!status && most != 0) {
         schema_text_add(line, "(%s space (\",\" space %s space)", item.bytes, item.bytes);
-        write_times(line, least > 1 ? least - 1 : 0, most < 0 ? -1 : most - 1);
+        write_times(s, line, "maxItems above 2000", least > 1 ? least - 1 : 0,
+                    most < 0 ? -1 : most - 1);
         schema_text_add(line, ")%s", least > 0 ? "" : "?");
     }
     schema_text_add(line, " \"]\"");

@@ -227,6 +227,7 @@ static void wrong_grammars_are_refused(void **state) {
         {"root ::= \"a\"**", "nothing stands before"},
         {"root ::= \"a\"{3,2}", "more repetitions"},
         {"root ::= \"a\"{2001}", "2000"},
+        {"root ::= \"a\"{0,2001}", "2000"},
         {"root ::= \"a\"{x}", "number is missing"},
         {"root ::= \"a\"{2", "end with }"},
         {"root ::= \"\\q\"", "unknown escape"},

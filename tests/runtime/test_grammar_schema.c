@@ -608,6 +608,7 @@ static void what_is_obeyed_is_not_told(void **state) {
         "{\"format\":\"uuid\"}",
         "{\"type\":\"integer\",\"format\":\"int32\"}",
         "{\"type\":\"string\",\"maxLength\":3}",
+        "{\"type\":\"string\",\"maxLength\":2000}",
         "{\"type\":\"array\",\"uniqueItems\":false,\"not\":false}",
         "{\"if\":{\"type\":\"null\"}}",
         "{\"enum\":[1,\"a\"],\"properties\":{},\"items\":{}}",
@@ -666,6 +667,19 @@ static void what_is_not_obeyed_is_told(void **state) {
                  plain, plain);
         assert_string_equal(warnings_of(inside), words[i][0]); // once
     }
+}
+
+// No grammar counts beyond 2000.
+static void bounds_beyond_what_a_grammar_counts_are_told(void **state) {
+    (void)state;
+    assert_string_equal(warnings_of("{\"type\":\"string\",\"maxLength\":2001}"),
+                        "maxLength above 2000");
+    assert_string_equal(warnings_of("{\"type\":\"array\",\"maxItems\":2001}"), "");
+    assert_string_equal(warnings_of("{\"type\":\"array\",\"maxItems\":9000}"),
+                        "maxItems above 2000");
+    assert_string_equal(
+        warnings_of("{\"type\":\"array\",\"prefixItems\":[{},{}],\"maxItems\":2003}"),
+        "maxItems above 2000");
 }
 
 static void what_is_not_obeyed_beside_other_words_is_told(void **state) {
@@ -781,6 +795,7 @@ int main(void) {
         cmocka_unit_test(a_schema_may_refer_to_itself_further_in),
         cmocka_unit_test(what_is_obeyed_is_not_told),
         cmocka_unit_test(what_is_not_obeyed_is_told),
+        cmocka_unit_test(bounds_beyond_what_a_grammar_counts_are_told),
         cmocka_unit_test(what_is_not_obeyed_beside_other_words_is_told),
         cmocka_unit_test(nesting_has_a_limit),
         cmocka_unit_test(counts_have_a_limit),
