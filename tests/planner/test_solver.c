@@ -358,6 +358,16 @@ static void test_ladder(void **state) {
     print_message("%d models: %.3f times as fast as the best whole-layer split\n", n, gain / n);
 }
 
+// Without the padding, which need not be copied with a step.
+static void assert_same_step(const struct step *a, const struct step *b) {
+    assert_int_equal(a->kind, b->kind);
+    assert_true(a->device == b->device && a->peer == b->peer && a->slot == b->slot);
+    assert_true(a->phase == b->phase && a->data == b->data && a->tail == b->tail);
+    assert_true(a->first_col == b->first_col && a->n_cols == b->n_cols && a->unit == b->unit);
+    assert_true(a->bytes_per_row == b->bytes_per_row && a->bytes_fixed == b->bytes_fixed);
+    assert_true(a->bytes_per_past == b->bytes_per_past && a->most_past == b->most_past);
+}
+
 // Limits hold, bytes are the footprint's, and solving again (each fourth model, which is slow
 // enough) gives the same to the last bit.
 static void test_limits(void **state) {
@@ -408,8 +418,8 @@ static void test_limits(void **state) {
             OK);
         assert_memory_equal(&f->plan, &f->other, offsetof(struct plan, steps));
         for (int b = 0; b < BATCH_CLASSES; b++)
-            assert_memory_equal(f->plan.steps[b], f->other.steps[b],
-                                (size_t)f->plan.n_steps[b] * sizeof(struct step));
+            for (int32_t i = 0; i < f->plan.n_steps[b]; i++)
+                assert_same_step(&f->plan.steps[b][i], &f->other.steps[b][i]);
     }
     print_message("%d of %d refused\n", n_refused, N_LIMITS);
     assert_true(n_refused < N_LIMITS / 2);

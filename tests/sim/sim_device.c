@@ -890,12 +890,13 @@ static enum status sim_wait(struct stream *stream, struct err *e) {
     stay_awake(sim);
     pthread_mutex_lock(&sim->lock);
     enum status status = ERR_DEVICE;
-    if (drain(s, 0, e)) {
+    uint64_t done_ns = 0;
+    if (drain(s, 0, e)) { // else the thread may still be at work
         if (sim->gone && s->failure.status == OK) gone_error(&s->failure);
         *e = s->failure;
         status = e->status;
+        done_ns = s->time_ns;
     }
-    const uint64_t done_ns = s->time_ns;
     pthread_mutex_unlock(&sim->lock);
     await_clock(sim, done_ns);
     return status;
