@@ -3,6 +3,8 @@
 
 #include "runtime/text/tokenizer.h"
 
+#include <stdio.h>
+
 enum status cli_draft_open(struct cli_draft *d, struct cli *cli, struct engine_options *target,
                            struct err *e) {
     struct engine_options own;
@@ -37,6 +39,15 @@ void cli_draft_close(struct cli_draft *d) {
     draft_model_close(&d->model);
     engine_close(d->engine);
     *d = (struct cli_draft){0};
+}
+
+void cli_draft_report(const struct cli_draft *d) {
+    if (d->model.given_up)
+        fprintf(
+            stderr,
+            "tandem: the draft model was given up: a token takes it %.0f %% of the model's time "
+            "or more. A smaller one helps\n",
+            100 * DRAFT_MODEL_SLOW);
 }
 
 struct draft_options cli_draft_guesses(struct cli_draft *d, const struct cli_options *o) {

@@ -24,6 +24,9 @@ enum status cli_draft_start(struct cli_draft *d, const struct cli *cli, const st
                             struct err *e);
 void cli_draft_close(struct cli_draft *d); // accepts a zeroed one; leaves it zeroed
 
+// Prints a line if the draft model was given up.
+void cli_draft_report(const struct cli_draft *d);
+
 // The drafts that the options ask for.
 struct draft_options cli_draft_guesses(struct cli_draft *d, const struct cli_options *o);
 

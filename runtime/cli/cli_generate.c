@@ -356,6 +356,7 @@ void cli_generate_report(const struct cli_generator *g) {
     if (g->cli->options.quiet) return;
     report_print_speeds(&g->generator.timings, machine, stderr);
     report_print_drafts(&g->generator.timings, stderr);
+    cli_draft_report(&g->draft);
     report_print_disk(&g->generator.timings, plan, stderr);
     if (!g->cli->options.verbose) return;
     report_memory_use(&use, g->engine);

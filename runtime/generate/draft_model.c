@@ -62,12 +62,22 @@ static double pass_us(struct draft_model *m, int32_t n, int32_t past) {
     return simulation.total_us;
 }
 
-static enum status compute(struct draft_model *m, int32_t n, struct draft_guess *guess,
+static void note_pass(struct draft_model *m, double ns) {
+    m->pass_ns += m->pass_ns > 0 ? (ns - m->pass_ns) / 8 : ns;
+    m->n_passes = min_i32(m->n_passes + 1, DRAFT_MODEL_PASSES);
+}
+
+// Computes the first n items. Behind a cut a recurrent state may be computed again, so the time of
+// a token counts only elsewhere.
+static enum status compute(struct draft_model *m, int32_t n, bool cut, struct draft_guess *guess,
                            struct err *e) {
     const int32_t most = engine_workload(m->engine)->n_ubatch;
     for (int32_t done = 0; done < n; done += most)
         guess->planned_us += pass_us(m, min_i32(n - done, most), session_length(m->session) + done);
-    return engine_eval(m->engine, m->items, n, e) ? err_context(e, "the draft model") : OK;
+    const uint64_t start = clock_ns();
+    if (engine_eval(m->engine, m->items, n, e)) return err_context(e, "the draft model");
+    if (n == 1 && !cut) note_pass(m, (double)(clock_ns() - start));
+    return OK;
 }
 
 static int32_t token_at(const struct draft_text *text, int32_t i) {
@@ -88,6 +98,7 @@ static int32_t same_tokens(const struct draft_model *m, const struct draft_text 
 static enum status follow(struct draft_model *m, const struct draft_text *text, int32_t n,
                           bool *known, struct draft_guess *guess, struct err *e) {
     int32_t at = min_i32(same_tokens(m, text, n), n - 1);
+    const bool cut = at < session_length(m->session);
     *known = true;
     session_truncate(m->session, at);
     for (int32_t i = at; i < n && *known; i++) *known = token_at(text, i) < m->n_tokens;
@@ -95,7 +106,7 @@ static enum status follow(struct draft_model *m, const struct draft_text *text, 
         const int32_t count = min_i32(n - at, DRAFT_MODEL_READ);
         for (int32_t i = 0; i < count; i++)
             m->items[i] = (struct batch_item){m->session, token_at(text, at + i), at + i == n - 1};
-        if (compute(m, count, guess, e)) return e->status;
+        if (compute(m, count, cut, guess, e)) return e->status;
         at += count;
     }
     return OK;
@@ -112,17 +123,6 @@ static int32_t likeliest(const struct draft_model *m, float *likely) {
         if (logits[i] > logits[best] - FAR) sum += expf(logits[i] - logits[best]);
     *likely = 1 / sum;
     return best;
-}
-
-// Computes the token behind which the next one is drawn.
-static enum status go_on(struct draft_model *m, int32_t token, struct draft_guess *guess,
-                         struct err *e) {
-    m->items[0] = (struct batch_item){m->session, token, true};
-    const uint64_t start = clock_ns();
-    if (compute(m, 1, guess, e)) return e->status;
-    const double ns = (double)(clock_ns() - start);
-    m->pass_ns += m->pass_ns > 0 ? (ns - m->pass_ns) / 8 : ns;
-    return OK;
 }
 
 // Draws tokens behind the text that the session holds. A token is right if all before it are, and
@@ -143,7 +143,8 @@ static enum status draw(struct draft_model *m, const struct draft_text *text, in
         if (guess->n >= most || session_length(m->session) >= m->n_ctx ||
             right * text->one_ns < text->more_ns + m->pass_ns)
             return OK;
-        if (go_on(m, token, guess, e)) return e->status;
+        m->items[0] = (struct batch_item){m->session, token, true};
+        if (compute(m, 1, false, guess, e)) return e->status;
     }
 }
 
@@ -152,7 +153,9 @@ enum status draft_model_guess(void *context, const struct draft_text *text, int3
     struct draft_model *m = context;
     bool known;
     *guess = (struct draft_guess){0};
-    if (text->n + 1 > m->n_ctx) return OK;
+    m->given_up |= m->n_passes == DRAFT_MODEL_PASSES && text->one_ns > 0 &&
+                   m->pass_ns >= DRAFT_MODEL_SLOW * text->one_ns;
+    if (m->given_up || text->n + 1 > m->n_ctx) return OK;
     if (follow(m, text, text->n + 1, &known, guess, e)) return e->status;
     if (!known || most <= 0) return OK;
     if (draw(m, text, most, out, guess, e)) return e->status;

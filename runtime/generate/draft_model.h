@@ -15,6 +15,12 @@ enum { DRAFT_MODEL_MOST = 16 }; // the default
 
 enum { DRAFT_MODEL_READ = 512 }; // tokens that are read at once
 
+// After so many passes a draft model is given up whose passes take that share of the target's, for
+// it can hardly save time, and reading what the target writes costs some. Another prompt changes
+// nothing.
+enum { DRAFT_MODEL_PASSES = 8 };
+#define DRAFT_MODEL_SLOW 0.8
+
 struct draft_model {
     struct engine *engine; // borrowed
     struct session *session;
@@ -23,6 +29,8 @@ struct draft_model {
     int32_t n_least;  // shorter drafts are dropped
     float sure;       // a less likely token ends the draft, whatever it saves
     double pass_ns;   // of a pass of one token, smoothed; 0: none was measured
+    int32_t n_passes; // that were measured, up to DRAFT_MODEL_PASSES
+    bool given_up;    // such a pass takes DRAFT_MODEL_SLOW of one of the target, or more
     // The plan's time of a pass of one token with one_past positions before it.
     double one_us;
     int32_t one_past; // -1: not predicted yet
@@ -43,7 +51,7 @@ void draft_model_close(struct draft_model *m); // accepts a zeroed one; leaves i
 
 // The guess of struct draft_options, with a struct draft_model as its context. Reads what its
 // session does not have of the text; where that is longer than its context, or has a token that the
-// draft model does not know, there is no guess. Errors as engine_eval's.
+// draft model does not know, or once it was given up, there is no guess. Errors as engine_eval's.
 enum status draft_model_guess(void *context, const struct draft_text *text, int32_t most,
                               int32_t *out, struct draft_guess *guess, struct err *e);
 

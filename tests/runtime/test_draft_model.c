@@ -181,6 +181,45 @@ static void a_guess_ends_where_it_does_not_pay(void **state) {
     engine_close(engine);
 }
 
+static void a_draft_model_as_slow_as_the_target_is_given_up(void **state) {
+    const struct fixture *f = *state;
+    struct engine *engine = open_engine(f, 0, "none", N_CTX);
+    struct draft_model *m = mem_alloc(1, sizeof *m);
+    int32_t out[MOST];
+    struct draft_guess guess;
+    struct err e;
+    struct draft_text text = {f->prompt, N_PROMPT - 1, f->prompt[N_PROMPT - 1], 1e12, 0};
+    assert_int_equal(draft_model_open(m, engine, TINY_VOCAB, &e), OK);
+    m->pass_ns = 1e15; // too few passes were measured to judge
+    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
+    assert_true(guess.n == 1 && m->n_passes == 0);
+    m->pass_ns = 1;
+    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
+    assert_true(guess.n == MOST && m->n_passes == MOST - 1 && !m->given_up);
+    assert_int_equal(draft_model_guess(m, &text, 1, out, &guess, &e), OK);
+    assert_int_equal(m->n_passes, MOST - 1); // the guess was cut off again
+    text.n = N_PROMPT - 2;
+    text.last = f->prompt[N_PROMPT - 2];
+    assert_int_equal(draft_model_guess(m, &text, 0, out, &guess, &e), OK);
+    text.last = f->prompt[++text.n];
+    assert_int_equal(draft_model_guess(m, &text, 1, out, &guess, &e), OK);
+    assert_int_equal(m->n_passes, MOST); // one more token of the text
+    m->n_passes = DRAFT_MODEL_PASSES;
+    m->pass_ns = 0.79e12;
+    assert_int_equal(draft_model_guess(m, &text, 0, out, &guess, &e), OK);
+    assert_false(m->given_up);
+    m->pass_ns = 0.8e12;
+    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
+    assert_true(guess.n == 0 && m->given_up);
+    m->pass_ns = 1; // it stays so, and reads no more
+    text.n = 20;
+    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
+    assert_true(guess.n == 0 && session_length(m->session) > 21);
+    draft_model_close(m);
+    mem_free(m);
+    engine_close(engine);
+}
+
 static void texts_that_the_model_cannot_read_get_no_guess(void **state) {
     const struct fixture *f = *state;
     struct engine *engine = open_engine(f, 0, "none", 64);
@@ -460,6 +499,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(guesses_are_what_the_model_would_write),
         cmocka_unit_test(a_guess_ends_where_it_does_not_pay),
+        cmocka_unit_test(a_draft_model_as_slow_as_the_target_is_given_up),
         cmocka_unit_test(texts_that_the_model_cannot_read_get_no_guess),
         cmocka_unit_test(texts_stay_the_same),
         cmocka_unit_test(vocabularies_match_by_text),
