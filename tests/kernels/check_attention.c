@@ -418,11 +418,13 @@ static void check_last_keys(struct op_check *c, enum dtype k_type, enum dtype v_
 static void check_steep_pages(struct op_check *c, enum dtype k_type, enum dtype v_type,
                               enum kv_order order) {
     enum { PAGES = 5, N_ROWS = 300, STEEP = 2, CASES = 5 };
+    // Steps of 300: weights are 0 beside them, where 100 gives subnormal ones, which are 0 with
+    // AVX2 and not with AVX-512. That rounds ties of products otherwise.
     static const float SCORES[CASES][PAGES] = {
         {-300, 0, 300, 600, 900},
         {900, 600, 300, 0, -300},
         {-INFINITY, -INFINITY, 0, 300, -INFINITY},
-        {0, -INFINITY, 100, 0, -INFINITY},
+        {0, -INFINITY, 300, 0, -INFINITY},
         {-INFINITY, -INFINITY, -INFINITY, -INFINITY, 0},
     };
     struct op_case k = {.op = OP_attention,
