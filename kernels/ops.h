@@ -133,9 +133,8 @@ struct kv_store_args {
 // token does not depend on the rest of the batch. Rows of the caches that no token sees may hold
 // anything. A value that is not finite reaches the tokens that see it, and on GPUs perhaps others
 // of the call: tiles of many tokens multiply what a token does not see by zero. A score of minus
-// infinity has no weight; where those of the first keys are all so, GPUs may give NaN. Source:
-// Vaswani et al. 2017; online softmax, Milakov and Gimelshein 2018; paging, Kwon et al. 2023;
-// sinks, Xiao et al. 2023.
+// infinity has no weight. Source: Vaswani et al. 2017; online softmax, Milakov and Gimelshein 2018;
+// paging, Kwon et al. 2023; sinks, Xiao et al. 2023.
 struct attention_args {
     float *out;                    // [n_tokens, n_heads, head_dim]
     const float *q;                // [n_tokens, n_heads, head_dim]

@@ -230,7 +230,7 @@ struct softmax_state {
 };
 
 // Turns the tile's scores into weights in shared memory. A lane whose key the token does not see
-// scores minus infinity; the token sees at least one key of every tile.
+// scores minus infinity, which has no weight.
 DEVICE_FN void weigh_tile(const struct attention_args &a, const attention_job &job,
                           const attention_shared &s, softmax_state *state, int tile,
                           const float *scores) {
@@ -378,7 +378,7 @@ DEVICE_FN void start_softmax(const struct attention_args &a, const attention_job
     for (int i = 0; i < WARP_HEADS; i++) {
         int h = warp + i * WARPS;
         bool has_sink = a.sinks && blockIdx.z == 0 && h < job.n_heads;
-        state->max[i] = has_sink ? a.sinks[job.head + h] : minus_infinity();
+        state->max[i] = has_sink ? a.sinks[job.head + h] : least_maximum();
         state->sum[i] = has_sink ? 1 : 0;
     }
 }

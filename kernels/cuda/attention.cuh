@@ -9,6 +9,8 @@
 #include "kernels/ops.h"
 
 DEVICE_FN float minus_infinity() { return __uint_as_float(0xff800000u); }
+// The least finite float. Beside a maximum of it scores of minus infinity have no weight.
+DEVICE_FN float least_maximum() { return __uint_as_float(0xff7fffffu); }
 
 DEVICE_FN float cap_score(float score, float softcap) { // softcap * tanh(score / softcap)
     return softcap - __fdividef(2 * softcap, 1 + __expf(__fdividef(2 * score, softcap)));
