@@ -62,6 +62,8 @@ attention_tiles|attention|1|sums_are_not_shrunk|s/if (simd_min(own) == 1) return
 attention_tiles|attention|1|sequences_are_mixed|s/sequence\[next\] != sequence\[t\] ||//
 attention_tiles|attention|1|sink_counts_four_times|s/t.lane % 4 == 0 ? 1.0f : 0.0f/1.0f/
 attention_tiles|attention|1|future_keys_are_seen|s/at >= r.first \&\& at <= r.last/at >= r.first/
+attention_tiles|attention|1|a_nan_reaches_other_rows|s/T(number_or_zero(weight))/T(weight)/
+attention_tiles|attention|1|an_infinite_maximum_reaches_other_rows|s/= number_or_zero(shrink)/= shrink/
 swiglu|swiglu|1|row_gate_is_left_out|s/= share \*/= (share > 2 ? share : 1.0f) */
 swiglu|swiglu|1|up_is_not_clamped|s/up = max(min(up, a.limit), -a.limit) + 1/up = up + 1/
 rows|gather_rows|1|last_column_is_left_out|s/c < last; c += GATHER_THREADS/c < last - 1; c += GATHER_THREADS/

@@ -146,8 +146,13 @@ template <typename T, int COLUMNS> static void tile_score(tile_memory<T> m, int 
     simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 
+// x, or 0 if that is no number.
+static float number_or_zero(float x) { return x == x ? x : 0.0f; }
+
 // Turns scores into weights. Keys that a row does not see have weight 0; a row that has seen no key
-// yet keeps the least maximum, and sums of 0. Returns the factor of the row's sums so far.
+// yet keeps the least maximum, and sums of 0. Returns the factor of the row's sums so far. A NaN
+// stays in the row's sum, by which it is divided at the end: among its weights or factors it would
+// become one of its sums, and tile_shrink multiplies those by the zeros of the rows beside it.
 template <typename T>
 static float tile_weigh(constant attention_args &a, thread const tile_run &run, tile_memory<T> m,
                         thread tile_row &r, int lane, int key) {
@@ -165,13 +170,14 @@ static float tile_weigh(constant attention_args &a, thread const tile_run &run, 
     const float shrink = exp(r.largest - largest);
     for (int i = 0; i < 4; i++) {
         const float weight = scores[i] == NO_SCORE ? 0.0f : exp(scores[i] - largest);
-        m.weights[in_row + i] = T(weight);
+        m.weights[in_row + i] = T(number_or_zero(weight));
         sum += weight;
     }
     r.largest = largest;
     r.sum = r.sum * shrink + sum;
-    if (lane % 4 == 0) m.shrink[lane / 4 * 9] = shrink;
-    return shrink;
+    const float factor = number_or_zero(shrink);
+    if (lane % 4 == 0) m.shrink[lane / 4 * 9] = factor;
+    return factor;
 }
 
 // Multiplies the sums so far by their factors, which are 1 unless a maximum is new.

@@ -29,10 +29,14 @@ check() {
     fi
 }
 
-# Matmuls of 17 tokens take tiles. Sanitizers are slow and take fewer anyway.
+# Matmuls of 17 tokens take tiles, and attention does with matrices. Sanitizers are slow and take
+# fewer anyway.
 check few 1 1 --quick --tokens 1
 check tiles 1 0 --quick --tokens 17 --op matmul
 check old_tiles 0 0 --quick --tokens 17 --op matmul
+check rows 1 0 --quick --tokens 17 --op attention
+check old_rows 0 0 --quick --tokens 17 --op attention
+check more_rows 1 1 --quick --tokens 33 --op attention
 [ "$METAL_ALL" ] || exit 0
 for tokens in 33 128; do
     check "new_$tokens" 1 0 --tokens $tokens

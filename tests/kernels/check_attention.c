@@ -413,7 +413,9 @@ static void check_last_keys(struct op_check *c, enum dtype k_type, enum dtype v_
 
 // Scores that rise or fall by hundreds from page to page, so that weights by any but the largest
 // one overflow or are all zero, and pages of keys, and all of a segment of four, whose scores are
-// minus infinity: they have no weight, wherever they stand. Each token sees a key of the last page.
+// minus infinity: they have no weight, wherever they stand. Where a page's are infinite, those of
+// the first head are plus infinity: its answer is no number, and no other head's becomes so. Each
+// token sees a key of the last page.
 static void check_steep_pages(struct op_check *c, enum dtype k_type, enum dtype v_type,
                               enum kv_order order) {
     enum { PAGES = 5, N_ROWS = 300, MOST = N_ROWS - (PAGES - 1) * KV_PAGE, STEEP = 2, CASES = 5 };
@@ -442,9 +444,10 @@ static void check_steep_pages(struct op_check *c, enum dtype k_type, enum dtype 
         int32_t *positions = op_scene_at(c, s.positions);
         float *q = op_scene_at(c, s.q);
         for (int32_t t = 0; t < args.n_tokens; t++) positions[t] = N_ROWS - args.n_tokens + t;
+        k.may_be_nan = i / 6 >= STEEP;
         for (int32_t h = 0; h < args.n_tokens * s.args.n_heads; h++, q += FEW_DIMS) {
             memset(q, 0, FEW_DIMS / 2 * sizeof *q); // one block, in which a key has large numbers
-            q[0] = 1 / s.args.scale;
+            q[0] = (k.may_be_nan && h == 0 ? -1 : 1) / s.args.scale;
         }
         for (int32_t row = 0; row < N_ROWS; row++)
             fill_key(c, &s, row, SCORES[i / 6][row / KV_PAGE]);
