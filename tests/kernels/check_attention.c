@@ -236,14 +236,15 @@ static void lay_caches(struct op_check *c, struct attention_shape *s) {
     }
 }
 
-// Tokens anywhere, or two prompts: neighbouring positions of one sequence, then of another.
+// Tokens anywhere, or two prompts: neighbouring positions of one sequence, then of another, which
+// goes on at the next position, so that the sequence alone tells them apart.
 static void place_tokens(struct op_check *c, int32_t n_tokens, int32_t *positions,
                          int32_t *sequences) {
     const bool prompts = op_random(c, 2) == 0;
     const int32_t n_first = (n_tokens + 1) / 2,
-                  start = (int32_t)op_random(c, (uint32_t)(N_KEYS - n_first));
+                  start = (int32_t)op_random(c, (uint32_t)(N_KEYS - n_tokens));
     for (int32_t t = 0; t < n_tokens; t++) {
-        positions[t] = prompts ? start + t % n_first : (int32_t)op_random(c, N_KEYS);
+        positions[t] = prompts ? start + t : (int32_t)op_random(c, N_KEYS);
         sequences[t] = prompts ? t / n_first : (int32_t)op_random(c, N_SEQUENCES);
     }
     if (!prompts && n_tokens > 2) positions[1] = 0, positions[2] = KV_PAGE - 1;
