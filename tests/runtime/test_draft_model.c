@@ -84,6 +84,32 @@ static struct engine *open_engine(const struct fixture *f, int model, const char
     return engine;
 }
 
+// A draft model that guesses for a target of n_target tokens, in an engine of its own.
+struct guesser {
+    struct engine *engine;
+    struct draft_model *m;
+};
+
+static struct guesser open_guesser(const struct fixture *f, int model, const char *device,
+                                   int32_t n_ctx, int32_t n_target) {
+    struct guesser g = {open_engine(f, model, device, n_ctx), mem_alloc(1, sizeof *g.m)};
+    struct err e;
+    assert_int_equal(draft_model_open(g.m, g.engine, n_target, &e), OK);
+    return g;
+}
+
+static void close_guesser(struct guesser *g) {
+    draft_model_close(g->m);
+    mem_free(g->m);
+    engine_close(g->engine);
+}
+
+static void guess(const struct guesser *g, const struct draft_text *text, int32_t most,
+                  int32_t out[MOST], struct draft_guess *guess) {
+    struct err e;
+    assert_int_equal(draft_model_guess(g->m, text, most, out, guess, &e), OK);
+}
+
 // ---- Guesses ------------------------------------------------------------------------------------
 
 // The most likely tokens behind a text, one pass each.
@@ -105,23 +131,22 @@ static void write_greedily(struct engine *engine, const int32_t *tokens, int32_t
 }
 
 // Guesses behind the first n tokens as if every token paid, and compares.
-static void check_guess(struct draft_model *m, struct engine *alone, const int32_t *tokens,
+static void check_guess(const struct guesser *g, struct engine *alone, const int32_t *tokens,
                         int32_t n) {
     int32_t expected[MOST], out[MOST];
-    struct draft_guess guess;
-    struct err e;
+    struct draft_guess found;
     const struct draft_text text = {tokens, n - 1, tokens[n - 1], 1e12, 0};
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
+    guess(g, &text, MOST, out, &found);
     write_greedily(alone, tokens, n, expected);
     for (int32_t i = 0; i < MOST; i++) {
         if (expected[i] == 256) { // it ends the text
-            assert_int_equal(guess.n, i);
+            assert_int_equal(found.n, i);
             return;
         }
-        assert_true(guess.n > i);
+        assert_true(found.n > i);
         assert_int_equal(out[i], expected[i]);
     }
-    assert_int_equal(guess.n, MOST);
+    assert_int_equal(found.n, MOST);
 }
 
 static void guesses_are_what_the_model_would_write(void **state) {
@@ -131,124 +156,104 @@ static void guesses_are_what_the_model_would_write(void **state) {
     int32_t tokens[N_TEXT];
     for (int i = 0; i < N_TEXT; i++) tokens[i] = i * 53 % 250;
     for (int m = 0; m < N_MODELS; m++) {
-        struct engine *engine = open_engine(f, m, "none", N_CTX);
+        struct guesser g = open_guesser(f, m, "none", N_CTX, TINY_VOCAB);
         struct engine *alone = open_engine(f, m, "none", N_CTX);
-        struct draft_model *model = mem_alloc(1, sizeof *model);
-        struct err e;
-        assert_int_equal(draft_model_open(model, engine, TINY_VOCAB, &e), OK);
         for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-            check_guess(model, alone, tokens, lengths[i]);
+            check_guess(&g, alone, tokens, lengths[i]);
             tokens[lengths[i] / 2] = (tokens[lengths[i] / 2] + 1) % 250; // the text was changed
-            check_guess(model, alone, tokens, lengths[i]);
+            check_guess(&g, alone, tokens, lengths[i]);
         }
-        draft_model_close(model);
-        mem_free(model);
         engine_close(alone);
-        engine_close(engine);
+        close_guesser(&g);
     }
 }
 
 static void a_guess_ends_where_it_does_not_pay(void **state) {
     const struct fixture *f = *state;
-    struct engine *engine = open_engine(f, 0, "none", N_CTX);
-    struct draft_model *m = mem_alloc(1, sizeof *m);
+    struct guesser g = open_guesser(f, 0, "none", N_CTX, TINY_VOCAB);
+    struct draft_model *m = g.m;
     int32_t out[MOST];
-    struct draft_guess guess;
-    struct err e;
+    struct draft_guess found;
     struct draft_text text = {f->prompt, N_PROMPT - 1, f->prompt[N_PROMPT - 1], 1e12, 0};
-    assert_int_equal(draft_model_open(m, engine, TINY_VOCAB, &e), OK);
-    assert_int_equal(draft_model_guess(m, &text, 0, out, &guess, &e), OK);
-    assert_true(guess.n == 0 && guess.planned_us > 0);
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_int_equal(guess.n, MOST);
+    guess(&g, &text, 0, out, &found);
+    assert_true(found.n == 0 && found.planned_us > 0);
+    guess(&g, &text, MOST, out, &found);
+    assert_int_equal(found.n, MOST);
     text.more_ns = 2e12; // each guess adds more than a right one can save
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_int_equal(guess.n, 0);
+    guess(&g, &text, MOST, out, &found);
+    assert_int_equal(found.n, 0);
     text.more_ns = 0;
     m->pass_ns = 2e12; // one is there anyway, and the next one costs too much
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_int_equal(guess.n, 1);
+    guess(&g, &text, MOST, out, &found);
+    assert_int_equal(found.n, 1);
     m->pass_ns = 0;
     m->sure = 1.1F;
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_int_equal(guess.n, 0);
+    guess(&g, &text, MOST, out, &found);
+    assert_int_equal(found.n, 0);
     m->sure = 0;
     m->n_least = MOST;
-    assert_int_equal(draft_model_guess(m, &text, MOST - 1, out, &guess, &e), OK);
-    assert_int_equal(guess.n, 0);
-    draft_model_close(m);
-    mem_free(m);
-    engine_close(engine);
+    guess(&g, &text, MOST - 1, out, &found);
+    assert_int_equal(found.n, 0);
+    close_guesser(&g);
 }
 
 static void a_draft_model_as_slow_as_the_target_is_given_up(void **state) {
     const struct fixture *f = *state;
-    struct engine *engine = open_engine(f, 0, "none", N_CTX);
-    struct draft_model *m = mem_alloc(1, sizeof *m);
+    struct guesser g = open_guesser(f, 0, "none", N_CTX, TINY_VOCAB);
+    struct draft_model *m = g.m;
     int32_t out[MOST];
-    struct draft_guess guess;
-    struct err e;
+    struct draft_guess found;
     struct draft_text text = {f->prompt, N_PROMPT - 1, f->prompt[N_PROMPT - 1], 1e12, 0};
-    assert_int_equal(draft_model_open(m, engine, TINY_VOCAB, &e), OK);
     m->pass_ns = 1e15; // too few passes were measured to judge
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_true(guess.n == 1 && m->n_passes == 0);
+    guess(&g, &text, MOST, out, &found);
+    assert_true(found.n == 1 && m->n_passes == 0);
     m->pass_ns = 1;
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_true(guess.n == MOST && m->n_passes == MOST - 1 && !m->given_up);
-    assert_int_equal(draft_model_guess(m, &text, 1, out, &guess, &e), OK);
+    guess(&g, &text, MOST, out, &found);
+    assert_true(found.n == MOST && m->n_passes == MOST - 1 && !m->given_up);
+    guess(&g, &text, 1, out, &found);
     assert_int_equal(m->n_passes, MOST - 1); // the guess was cut off again
     text.n = N_PROMPT - 2;
     text.last = f->prompt[N_PROMPT - 2];
-    assert_int_equal(draft_model_guess(m, &text, 0, out, &guess, &e), OK);
+    guess(&g, &text, 0, out, &found);
     text.last = f->prompt[++text.n];
-    assert_int_equal(draft_model_guess(m, &text, 1, out, &guess, &e), OK);
+    guess(&g, &text, 1, out, &found);
     assert_int_equal(m->n_passes, MOST); // one more token of the text
     m->n_passes = DRAFT_MODEL_PASSES;
     m->pass_ns = 0.79e12;
-    assert_int_equal(draft_model_guess(m, &text, 0, out, &guess, &e), OK);
+    guess(&g, &text, 0, out, &found);
     assert_false(m->given_up);
     m->pass_ns = 0.8e12;
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_true(guess.n == 0 && m->given_up);
+    guess(&g, &text, MOST, out, &found);
+    assert_true(found.n == 0 && m->given_up);
     m->pass_ns = 1; // it stays so, and reads no more
     text.n = 20;
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_true(guess.n == 0 && session_length(m->session) > 21);
-    draft_model_close(m);
-    mem_free(m);
-    engine_close(engine);
+    guess(&g, &text, MOST, out, &found);
+    assert_true(found.n == 0 && session_length(m->session) > 21);
+    close_guesser(&g);
 }
 
 static void texts_that_the_model_cannot_read_get_no_guess(void **state) {
     const struct fixture *f = *state;
-    struct engine *engine = open_engine(f, 0, "none", 64);
-    struct draft_model *m = mem_alloc(1, sizeof *m);
-    int32_t tokens[100], out[MOST];
-    struct draft_guess guess;
-    struct err e;
-    memcpy(tokens, f->prompt, sizeof f->prompt);
-    for (int i = N_PROMPT; i < 100; i++) tokens[i] = i;
+    struct guesser g = open_guesser(f, 0, "none", 64, 200);
+    struct draft_model *m = g.m;
+    int32_t tokens[100] = {0}, out[MOST];
+    struct draft_guess found;
     struct draft_text text = {tokens, 62, 1, 1e12, 0};
-    assert_int_equal(draft_model_open(m, engine, 200, &e), OK); // of a smaller target
-    assert_int_equal(m->n_tokens, 200);
-    memset(tokens, 0, sizeof tokens);
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_int_equal(guess.n, 2); // the context is full behind the first
+    assert_int_equal(m->n_tokens, 200); // of the smaller target
+    guess(&g, &text, MOST, out, &found);
+    assert_int_equal(found.n, 2); // behind the first one the context is full
     text.n = 64;
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_int_equal(guess.n, 0);
+    guess(&g, &text, MOST, out, &found);
+    assert_int_equal(found.n, 0);
     text.n = 30;
     text.last = 200;
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_int_equal(guess.n, 0);
+    guess(&g, &text, MOST, out, &found);
+    assert_int_equal(found.n, 0);
     text.last = 199;
-    assert_int_equal(draft_model_guess(m, &text, MOST, out, &guess, &e), OK);
-    assert_int_equal(guess.n, MOST);
+    guess(&g, &text, MOST, out, &found);
+    assert_int_equal(found.n, MOST);
     for (int i = 0; i < MOST; i++) assert_true(out[i] < 200);
-    draft_model_close(m);
-    mem_free(m);
-    engine_close(engine);
+    close_guesser(&g);
 }
 
 // ---- Texts --------------------------------------------------------------------------------------
@@ -295,21 +300,16 @@ static void texts_stay_the_same(void **state) {
     for (size_t d = 0; d < 2; d++)
         for (int model = 0; model < N_MODELS; model++) {
             struct engine *target = open_engine(f, 0, devices[d], N_CTX);
-            struct engine *draft = open_engine(f, model, devices[1 - d], N_CTX);
-            struct draft_model *m = mem_alloc(1, sizeof *m);
+            struct guesser g = open_guesser(f, model, devices[1 - d], N_CTX, TINY_VOCAB);
             struct written plain, drafted;
-            struct err e;
-            assert_int_equal(draft_model_open(m, draft, TINY_VOCAB, &e), OK);
             write_text(f, target, NULL, &plain);
-            write_text(f, target, m, &drafted);
+            write_text(f, target, g.m, &drafted);
             assert_int_equal(plain.drafted, 0);
             assert_int_equal(plain.n, drafted.n);
             assert_memory_equal(plain.tokens, drafted.tokens, (size_t)plain.n * 4);
             assert_true(drafted.drafted > 10);
             if (model == 0) assert_true(drafted.accepted > 5); // it is the target
-            draft_model_close(m);
-            mem_free(m);
-            engine_close(draft);
+            close_guesser(&g);
             engine_close(target);
         }
 }
