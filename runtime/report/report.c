@@ -38,7 +38,7 @@ void report_print_speeds(const struct timings *t, const struct machine *machine,
 void report_print_drafts(const struct timings *t, FILE *out) {
     const uint64_t all_ns = t->prompt_ns + t->decode_ns;
     const double share = all_ns ? 100 * (double)t->guess_ns / (double)all_ns : 0;
-    if (t->drafted == 0 && share < 1) return;
+    if (t->drafted == 0 && (share < 1 || t->decode_steps == 0)) return;
     fprintf(out, "tandem: drafts     %6" PRId64 " %s, %" PRId64 " of them right", t->drafted,
             t->drafted == 1 ? "token" : "tokens", t->accepted);
     if (t->drafted > 0) fprintf(out, " (%.1f %%)", 100 * (double)t->accepted / (double)t->drafted);

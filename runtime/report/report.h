@@ -24,9 +24,9 @@ void report_memory_use(struct memory_use *out, const struct engine *engine);
 // is called an estimate where this machine was not measured. The speed of generating counts steps,
 // since the first token after a prompt needs none.
 void report_print_speeds(const struct timings *t, const struct machine *machine, FILE *out);
-// Prints a line if tokens were guessed, or guessing took time: how many, how many of them were
-// drawn, and how many tokens each pass gave; and the share of all time that guessing took, where
-// that is 1 % or more.
+// Prints a line if tokens were guessed, or guessing took time of a text: how many, how many of them
+// were drawn, and how many tokens each pass gave; and the share of all time that guessing took,
+// where that is 1 % or more.
 void report_print_drafts(const struct timings *t, FILE *out);
 // Prints two lines if the process read more from the disk than a program's own pages while it
 // computed: how much, and how the weights stay in RAM. Locking them there is no way for a plan that

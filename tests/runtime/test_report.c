@@ -277,6 +277,9 @@ static void drafts_have_a_line_and_fields(void **state) {
     assert_text(&s,
                 "tandem: drafts          0 tokens, 0 of them right, 1.00 tokens per pass, guessed "
                 "in 10 % of the time\n");
+    t.decode_steps = 0; // a prompt alone
+    report_print_drafts(&t, begin(&s)->out);
+    assert_text(&s, "");
 }
 
 static void json_predictions_have_a_sign(void **state) {
