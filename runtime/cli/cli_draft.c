@@ -11,11 +11,9 @@ enum status cli_draft_open(struct cli_draft *d, struct cli *cli, struct engine_o
     *d = (struct cli_draft){0};
     if (cli->options.drafts != DRAFTS_MODEL) return OK;
     cli_draft_options(cli, &own);
-    own.prompt = target->prompt; // the text is the same
-    own.prompt_bytes = target->prompt_bytes;
-    own.prompt_tokens = target->prompt_tokens;
-    own.new_tokens = target->new_tokens;
     const enum status status = draft_model_load(&d->engine, &own, target, e);
+    d->ram_left = target->constraints.ram_bytes;
+    d->vram_left = target->constraints.vram_bytes;
     progress_bar_clear(&cli->bar);
     return status;
 }

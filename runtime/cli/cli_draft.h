@@ -10,7 +10,8 @@
 #include "runtime/generate/draft_model.h"
 
 struct cli_draft {
-    struct engine *engine; // NULL: there is no draft model
+    struct engine *engine;        // NULL: there is no draft model
+    uint64_t ram_left, vram_left; // of --ram and --vram; 0: not given
     struct draft_model model;
 };
 

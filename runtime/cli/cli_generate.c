@@ -159,6 +159,14 @@ static enum status check_drafts(const struct cli_generator *g, struct err *e) {
                    by_model ? "--spec-draft-n-max" : "--spec-ngram-simple-size-m");
 }
 
+// A draft is computed with the token before it in one micro-batch.
+static void check_room_for_drafts(const struct cli_generator *g) {
+    if (g->cli->options.drafts == DRAFTS_NONE || g->generator.n_most > 0) return;
+    log_line(&g->cli->log, LOG_WARN,
+             "no tokens are guessed: -ub %d leaves no room for them beside the one before",
+             engine_workload(g->engine)->n_ubatch);
+}
+
 static enum status buffer_output(struct cli_generator *g, struct err *e) {
     g->output = mem_alloc(OUTPUT_BYTES, 1);
     if (!g->output) return err_memory(e, OUTPUT_BYTES, "standard output");
@@ -176,6 +184,8 @@ static enum status tell_smaller_cache(const struct cli_generator *g, struct err 
     char size[ERR_SIZE_CHARS];
     if (plan_layers_on_gpu(plan, shape) > shape->n_layers) return OK; // all of them, and the head
     cli_engine_options(g->cli, &options);
+    if (g->draft.engine) options.constraints.ram_bytes = g->draft.ram_left;
+    if (g->draft.engine) options.constraints.vram_bytes = g->draft.vram_left;
     if (plan_request_smaller_cache(plan, shape, &options, &gain, e)) return e->status;
     if (gain < WORTH_TELLING) return OK;
     uint64_t kv_bytes = 0;
@@ -256,6 +266,7 @@ enum status cli_generate_open(struct cli_generator *g, struct cli *cli,
         set_generator(g, true, e) || buffer_output(g, e))
         goto fail;
     g->generator.timings.load_ns = load_ns;
+    check_room_for_drafts(g);
     heap_watch_init(&g->heap);
     if (!cli->options.quiet && tell_plans(g, e)) goto fail;
     return OK;

@@ -593,6 +593,7 @@ static void settle(struct cli_options *o) {
     if (o->n_ctx < 0) o->n_ctx = 0;
     if (o->reasoning_budget == 0) o->thinking = THINKING_OFF;
     if (o->drafts == DRAFTS_AUTO) o->drafts = has_draft_model(o) ? DRAFTS_MODEL : DRAFTS_NONE;
+    if (o->command == COMMAND_RUN && o->n_predict == 0) o->drafts = DRAFTS_NONE; // no text
     if (GENERATE & 1u << o->command) o->escape = !o->no_escape;
     if (o->dry_run && !o->mixture) { // FILE TYPE
         o->mixture = o->output;

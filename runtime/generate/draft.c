@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/number.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { FIRST_LENGTH = 4, LEAST_LENGTH = 2, LEAST_PAUSE = 16, MOST_PAUSE = 1024 };
@@ -45,19 +46,21 @@ static void add_saved(struct draft_pace *p, double ns) {
     }
 }
 
-// After a draft that was cut short, a model with a recurrent state computes tokens again in the
-// next pass, which is the draft's loss.
+// A pass that was long by chance counts as two. After a draft that was cut short, a model with a
+// recurrent state computes tokens again in the next pass, which is the draft's loss.
 static void note_one(struct draft_pace *p, double ns) {
     if (p->n_skipped > 0) p->n_skipped--;
     if (p->cut && p->one_ns > 0 && ns > p->one_ns)
         add_saved(p, p->one_ns - ns);
     else
-        p->one_ns += p->one_ns > 0 ? (ns - p->one_ns) / 8 : ns;
+        p->one_ns += p->one_ns > 0 ? (fmin(ns, 2 * p->one_ns) - p->one_ns) / 8 : ns;
 }
 
+// A pass that was long by chance adds no more than one of one token, or twice what is known.
 static void note_more(struct draft_pace *p, double ns) {
-    const double more_ns = ns > 0 ? ns : 0;
-    p->more_ns += p->more_ns > 0 ? (more_ns - p->more_ns) / 8 : more_ns;
+    const double known_ns = p->more_ns, most_ns = known_ns > 0 ? 2 * known_ns : p->one_ns;
+    const double more_ns = fmin(fmax(ns, 0), most_ns);
+    p->more_ns += known_ns > 0 ? (more_ns - known_ns) / 8 : more_ns;
 }
 
 void draft_pace_note(struct draft_pace *p, int32_t n_drafted, int32_t n_accepted, double ns,
@@ -66,7 +69,10 @@ void draft_pace_note(struct draft_pace *p, int32_t n_drafted, int32_t n_accepted
     ASSERT(n_accepted <= n_drafted);
     if (n_drafted == 0) {
         note_one(p, ns);
-        if (guess_ns > 0) add_saved(p, -guess_ns); // for nothing
+        if (guess_ns > 0) { // for nothing: what a draft adds is measured anew at some time
+            add_saved(p, -guess_ns);
+            p->more_ns -= p->more_ns / 8;
+        }
     } else {
         const int32_t length = p->length ? p->length : FIRST_LENGTH;
         if (n_accepted < n_drafted)

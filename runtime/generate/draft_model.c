@@ -14,12 +14,34 @@
 enum { SAME_PAST = 64 };     // positions in which the time of a pass hardly changes
 static const float FAR = 20; // logits so far below the largest count for nothing
 
+// Counts the tokens of the prompt that the target's options name: both models are planned for it.
+static enum status count_prompt(struct engine_options *target, struct err *e) {
+    const struct tokenizer_flags flags = {.add_special = true, .parse_special = true};
+    struct token_list tokens = {0};
+    struct gguf gguf = {0};
+    struct tokenizer *tokenizer = NULL;
+    enum status status = OK;
+    if (!target->prompt) return OK;
+    if (gguf_open(&gguf, target->model_path, e) || tokenizer_open(&tokenizer, &gguf, NULL, e) ||
+        tokenizer_encode(tokenizer, target->prompt, target->prompt_bytes, flags, &tokens, e))
+        status = e->status;
+    target->prompt_tokens = tokens.count < INT32_MAX ? (int32_t)tokens.count : INT32_MAX;
+    target->prompt = NULL;
+    token_list_close(&tokens);
+    tokenizer_close(tokenizer);
+    gguf_close(&gguf);
+    return status;
+}
+
 static enum status place_and_open(struct engine **out, struct engine_options *draft,
                                   struct engine_options *target, struct machine *machine,
                                   struct err *e) {
-    if (vocab_match_files(target->model_path, draft->model_path, e) ||
-        draft_place_here(draft, target, machine, e))
+    if (vocab_match_files(target->model_path, draft->model_path, e) || count_prompt(target, e))
         return e->status;
+    draft->prompt = NULL;
+    draft->prompt_tokens = target->prompt_tokens;
+    draft->new_tokens = target->new_tokens;
+    if (draft_place_here(draft, target, machine, e)) return e->status;
     if (engine_open(out, draft, e)) return err_context(e, "the draft model");
     draft_leave(target, machine, engine_plan(*out));
     return OK;
@@ -62,8 +84,10 @@ static double pass_us(struct draft_model *m, int32_t n, int32_t past) {
     return simulation.total_us;
 }
 
+// A program that was stopped for a while makes one pass long, which says nothing of the others.
 static void note_pass(struct draft_model *m, double ns) {
-    m->pass_ns += m->pass_ns > 0 ? (ns - m->pass_ns) / 8 : ns;
+    if (m->n_passes == 0 || ns < m->least_ns) m->least_ns = ns;
+    m->pass_ns += m->pass_ns > 0 ? (fmin(ns, 2 * m->pass_ns) - m->pass_ns) / 8 : ns;
     m->n_passes = min_i32(m->n_passes + 1, DRAFT_MODEL_PASSES);
 }
 
@@ -121,7 +145,7 @@ static int32_t likeliest(const struct draft_model *m, float *likely) {
         if (logits[i] > logits[best]) best = i;
     for (int32_t i = 0; i < m->n_tokens; i++)
         if (logits[i] > logits[best] - FAR) sum += expf(logits[i] - logits[best]);
-    *likely = 1 / sum;
+    *likely = sum > 0 ? 1 / sum : 0; // 0: no logit is a number
     return best;
 }
 
@@ -154,7 +178,7 @@ enum status draft_model_guess(void *context, const struct draft_text *text, int3
     bool known;
     *guess = (struct draft_guess){0};
     m->given_up |= m->n_passes == DRAFT_MODEL_PASSES && text->one_ns > 0 &&
-                   m->pass_ns >= DRAFT_MODEL_SLOW * text->one_ns;
+                   m->least_ns >= DRAFT_MODEL_SLOW * text->one_ns;
     if (m->given_up || text->n + 1 > m->n_ctx) return OK;
     if (follow(m, text, text->n + 1, &known, guess, e)) return e->status;
     if (!known || most <= 0) return OK;

@@ -15,9 +15,9 @@ enum { DRAFT_MODEL_MOST = 16 }; // the default
 
 enum { DRAFT_MODEL_READ = 512 }; // tokens that are read at once
 
-// After so many passes a draft model is given up whose passes take that share of the target's, for
-// it can hardly save time, and reading what the target writes costs some. Another prompt changes
-// nothing.
+// After so many passes a draft model is given up that never took less than that share of a pass of
+// the target, for it can hardly save time, and reading what the target writes costs some. Another
+// prompt changes nothing.
 enum { DRAFT_MODEL_PASSES = 8 };
 #define DRAFT_MODEL_SLOW 0.8
 
@@ -29,8 +29,9 @@ struct draft_model {
     int32_t n_least;  // shorter drafts are dropped
     float sure;       // a less likely token ends the draft, whatever it saves
     double pass_ns;   // of a pass of one token, smoothed; 0: none was measured
+    double least_ns;  // of such passes
     int32_t n_passes; // that were measured, up to DRAFT_MODEL_PASSES
-    bool given_up;    // such a pass takes DRAFT_MODEL_SLOW of one of the target, or more
+    bool given_up;    // the least pass takes DRAFT_MODEL_SLOW of one of the target, or more
     // The plan's time of a pass of one token with one_past positions before it.
     double one_us;
     int32_t one_past; // -1: not predicted yet
@@ -38,7 +39,8 @@ struct draft_model {
 };
 
 // Opens the draft model of these options, whose context and place are chosen (host/draft_place.h),
-// and leaves *target, the options of the model that is opened next, the rest of the devices.
+// and leaves *target, the options of the model that is opened next, the rest of the devices. Both
+// are planned for the target's prompt and new tokens; the prompt is counted then.
 // ERR_USAGE where the tokens of both differ; errors of draft_place_here and engine_open.
 enum status draft_model_load(struct engine **out, const struct engine_options *draft,
                              struct engine_options *target, struct err *e);

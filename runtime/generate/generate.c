@@ -254,7 +254,8 @@ static enum status read_prompt_for_drafts(struct generator *g, struct err *e) {
     const int32_t n = session_length(g->session) - 1;
     const int32_t *tokens = session_tokens(g->session);
     const struct draft_text text = {.tokens = tokens, .n = n, .last = tokens[n]};
-    return g->draft.guess ? read_for_drafts(g, &text, &g->timings.predicted_prompt_us, e) : OK;
+    if (!g->draft.guess || g->n_most == 0) return OK;
+    return read_for_drafts(g, &text, &g->timings.predicted_prompt_us, e);
 }
 
 enum status generate_read(struct generator *g, const int32_t *ids, int32_t n,

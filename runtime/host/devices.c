@@ -252,6 +252,7 @@ static void measure_disk(struct machine *m, const struct shape *shape,
                          const struct engine_options *o) {
     const struct constraints *c = &o->constraints;
     uint64_t room = c->ram_bytes ? c->ram_bytes : m->devices[DEVICE_HOST].budget_bytes;
+    if (o->budget_bytes[DEVICE_HOST]) room = min_u64(room, o->budget_bytes[DEVICE_HOST]);
     for (int32_t d = DEVICE_HOST + 1; d < m->n_devices; d++) room += m->devices[d].budget_bytes;
     if (!o->model_path || shape_weight_bytes(shape) < room / 4 * 3) return;
     const double gbps = disk_rate_of(o->model_path, NULL);

@@ -41,6 +41,14 @@ static double token_us(const struct plan *plan, const struct shape *shape) {
     return p.decode_us;
 }
 
+static enum status plan_draft(struct plan *out, const struct shape *shape,
+                              const struct machine *machine, const struct engine_options *draft,
+                              struct err *e) {
+    const enum status status = plan_request_solve(out, shape, machine, draft, e);
+    if (status == ERR_MEMORY) plan_request_without_draft(e);
+    return status ? err_context(e, "the draft model") : OK;
+}
+
 // Plans both with that many layers of the draft model on the GPU; *us is the time of a token.
 static enum status try_layers(struct placing *x, const struct draft_shapes *shapes,
                               const struct machine *machine, int32_t gpu_layers, double *us,
@@ -48,17 +56,16 @@ static enum status try_layers(struct placing *x, const struct draft_shapes *shap
     struct engine_options rest = *x->target_options;
     rest.log = NULL; // the plans that are made later tell
     x->draft_options.constraints.gpu_layers = gpu_layers;
-    if (plan_request_solve(&x->draft, shapes->draft, machine, &x->draft_options, e))
-        return err_context(e, "the draft model");
+    if (plan_draft(&x->draft, shapes->draft, machine, &x->draft_options, e)) return e->status;
     draft_leave(&rest, machine, &x->draft);
     if (plan_request_solve(&x->target, shapes->target, machine, &rest, e)) return e->status;
     *us = token_us(&x->target, shapes->target) + DRAFT_PASSES * token_us(&x->draft, shapes->draft);
     return OK;
 }
 
-// The positions of the target's context.
-static enum status context_of(const struct engine_options *target, const struct shape *shape,
-                              int32_t *n_ctx, struct err *e) {
+// The positions of the target's context, and its sessions.
+static enum status sessions_of(const struct engine_options *target, const struct shape *shape,
+                               int32_t *n_ctx, int32_t *n_sessions, struct err *e) {
     struct workload w = target->workload;
     if (target->plan_path) {
         struct plan_file file;
@@ -67,6 +74,7 @@ static enum status context_of(const struct engine_options *target, const struct 
     }
     if (w.n_ctx == N_CTX_OF_MODEL) w.n_ctx = shape->n_ctx_train;
     *n_ctx = workload_context(&w, shape);
+    *n_sessions = w.n_sessions;
     return OK;
 }
 
@@ -88,7 +96,8 @@ enum status draft_place(struct engine_options *draft, const struct engine_option
                         struct err *e) {
     const int32_t trained = shapes->draft->n_ctx_train;
     int32_t n_ctx;
-    if (context_of(target, shapes->target, &n_ctx, e)) return e->status;
+    if (sessions_of(target, shapes->target, &n_ctx, &draft->workload.n_sessions, e))
+        return e->status;
     draft->workload.n_ctx = trained > 0 ? min_i32(n_ctx, trained) : n_ctx;
     struct placing *x = mem_alloc(1, sizeof *x);
     if (!x) return err_memory(e, sizeof *x, "two plans");
@@ -104,8 +113,7 @@ enum status draft_plan(struct plan *out, struct engine_options *draft,
                        struct engine_options *target, const struct draft_shapes *shapes,
                        const struct machine *machine, struct err *e) {
     if (draft_place(draft, target, shapes, machine, e)) return e->status;
-    if (plan_request_solve(out, shapes->draft, machine, draft, e))
-        return err_context(e, "the draft model");
+    if (plan_draft(out, shapes->draft, machine, draft, e)) return e->status;
     draft_leave(target, machine, out);
     return OK;
 }

@@ -13,10 +13,10 @@ struct draft_shapes { // borrowed
     const struct shape *target, *draft;
 };
 
-// Gives the draft model the target's context, as far as it was trained for it, and, where its
-// constraints.gpu_layers is GPU_LAYERS_AUTO, decides whether it goes to the GPU as far as it fits
-// or stays on the CPU (0): whichever makes the mean token faster, if each costs a pass of the
-// target and three of the draft model. ERR_MEMORY if the target does not fit beside the draft
+// Gives the draft model the target's sessions and context, as far as it was trained for it, and,
+// where its constraints.gpu_layers is GPU_LAYERS_AUTO, decides whether it goes to the GPU as far as
+// it fits or stays on the CPU (0): whichever makes the mean token faster, if each costs a pass of
+// the target and three of the draft model. ERR_MEMORY if the target does not fit beside the draft
 // model in any place, ERR_USAGE, ERR_FILE and ERR_FORMAT as of plan_request_solve.
 enum status draft_place(struct engine_options *draft, const struct engine_options *target,
                         const struct draft_shapes *shapes, const struct machine *machine,

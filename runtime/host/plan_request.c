@@ -224,6 +224,11 @@ static enum status solve_alone(struct plan *plan, const struct shape *shape,
                        e);
 }
 
+enum status plan_request_without_draft(struct err *e) {
+    return err_fix(e, "leave out the draft model (-md), take a smaller one or a shorter context "
+                      "(-c)");
+}
+
 // True if a draft model has a part of the machine.
 static bool shares_machine(const struct engine_options *options) {
     uint64_t bytes = 0;
@@ -250,9 +255,7 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
     take_budgets(rest, options);
     const enum status status = solve_alone(plan, shape, rest, options, e);
     mem_free(rest);
-    if (status != ERR_MEMORY) return status;
-    return err_fix(e, "leave out the draft model (-md), take a smaller one or a shorter context "
-                      "(-c)");
+    return status == ERR_MEMORY ? plan_request_without_draft(e) : status;
 }
 
 enum status plan_request_smaller_cache(const struct plan *plan, const struct shape *shape,

@@ -20,6 +20,10 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
                                const struct machine *machine, const struct engine_options *options,
                                struct err *e);
 
+// Puts the way out for two models that do not fit together in place of that for one. Returns
+// e->status.
+enum status plan_request_without_draft(struct err *e);
+
 // *gain: how many times as fast the prompt and answer that the plan was made for would be with a KV
 // cache of Q8_0 instead of its own, under the options' constraints; 1 where there is no GPU with a
 // memory of its own, where nothing was measured, or the cache cannot be Q8_0. Takes as long as

@@ -144,6 +144,7 @@ enum status tandem_request_read(struct tandem_request *r, const char *model_path
         .plan_path = o->plan_path,
         .cache_path = o->cache_path,
         .calibrate = o->calibrate,
+        .measured = &r->measured,
         .strict = o->strict,
         .wait_limit_s = o->wait_limit_s,
         .log = &r->log,

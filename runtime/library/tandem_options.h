@@ -17,6 +17,7 @@ struct tandem_request {
     struct engine_options engine;
     struct engine_options draft; // model_path NULL: there is no draft model
     int32_t draft_max;           // tokens of a draft; 0: there are none
+    struct machine measured;     // see engine_options
     struct log log;
     atomic_bool cancelled; // progress answers false from then on
 };

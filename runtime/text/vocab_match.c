@@ -71,7 +71,7 @@ enum status vocab_match_files(const char *target, const char *draft, struct err 
     if (gguf_open(&of_target, target, e) || gguf_open(&of_draft, draft, e))
         status = e->status;
     else if (vocab_match(&of_target, &of_draft, e))
-        status = err_context(e, "%s", draft);
+        status = e->status == ERR_USAGE ? err_context(e, "%s", draft) : e->status;
     gguf_close(&of_target);
     gguf_close(&of_draft);
     return status;

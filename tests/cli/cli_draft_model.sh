@@ -64,6 +64,14 @@ for split in $splits; do
     case $split in *:all) layers=31 ;; *:0) layers=0 ;; *) layers= ;; esac
     alike plain "sim_$split" $layers
 done
+# Where the model is much slower than its draft model, most tokens are guessed.
+if [ "$n" -eq 40 ]; then
+    generate sim_slow --temp 0 --device sim:vram=300M,op=400 -ngl all -ngld 0 -md "$draft"
+    alike plain sim_slow 0
+    python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["timings"]["draft_n_accepted"] > 9' \
+        "$work/sim_slow.json"
+    result most_are_guessed
+fi
 program=$TANDEM
 emulator=$(dirname "$TANDEM")/emulator
 if [ -f "$emulator/libcuda.so.1" ] && [ "$n" -eq 40 ]; then
@@ -90,6 +98,17 @@ result limits_hold_for_both
 capture "$TANDEM" run -m "$MODEL" -c 256 -p "$prompt" -n 2 -q --device none --ram 200M -md "$MODEL"
 [ $code -eq 1 ] && grep -q 'Leave out the draft model (-md), take a smaller one or a shorter context (-c)' "$err"
 result no_room
+
+capture "$TANDEM" run -m "$MODEL" -c 256 -p "$prompt" -n 2 -q --device none --ram 90M -md "$MODEL"
+[ $code -eq 1 ] && grep -q 'the draft model: .* needs ' "$err" && grep -q 'Leave out the draft model (-md)' "$err"
+result no_room_for_the_draft_model
+# Both are planned for the prompt that is known.
+capture "$TANDEM" run -m "$MODEL" -c 512 -p hi -n 1 -q --device none --ram 200M --allow-paging -md "$draft"
+[ $code -eq 0 ]
+result planned_for_the_prompt
+capture "$TANDEM" run -m "$MODEL" -c 256 -p "$prompt" -n 4 --device none -ub 1 -md "$draft"
+[ $code -eq 0 ] && grep -q 'no tokens are guessed: -ub 1 leaves no room' "$err"
+result micro_batches_of_one
 
 # ---- A conversation and plans ------------------------------------------------------------------------
 talk() { capture "$TANDEM" chat -m "$MODEL" --device none -c 512 -n 20 --temp 0 "$@" <"$work/turns"; }

@@ -137,6 +137,22 @@ static void the_time_of_guesses_counts(void **state) {
     assert_true(p.more_ns == 25);
 }
 
+// A program that was stopped for a while makes one pass long, and must not end drafts for good.
+static void one_long_pass_says_little(void **state) {
+    (void)state;
+    struct draft_pace p = {0};
+    draft_pace_note(&p, 0, 0, 100, 0);
+    draft_pace_note(&p, 0, 0, 1e9, 0);
+    assert_true(p.one_ns == 112.5);
+    p.one_ns = 100;
+    draft_pace_note(&p, 2, 2, 1e9, 0);
+    assert_true(p.more_ns == 100);
+    draft_pace_note(&p, 2, 2, 1e9, 0);
+    assert_true(p.more_ns == 112.5);
+    draft_pace_note(&p, 0, 0, 100, 1); // nothing was worth a draft
+    assert_true(p.more_ns == 112.5 * 7 / 8);
+}
+
 // ---- Texts --------------------------------------------------------------------------------------
 
 enum script {
@@ -538,6 +554,7 @@ int main(void) {
         cmocka_unit_test(drafts_that_lose_time_pause),
         cmocka_unit_test(what_a_cut_costs_later_counts),
         cmocka_unit_test(the_time_of_guesses_counts),
+        cmocka_unit_test(one_long_pass_says_little),
         cmocka_unit_test(the_likeliest_tokens_are_the_same),
         cmocka_unit_test(drawn_tokens_are_the_same),
         cmocka_unit_test(texts_end_in_the_same_place),

@@ -129,6 +129,8 @@ static void draft_models_have_the_names_of_llama_cli(void **state) {
     assert_true(o.draft_model.n_threads == 3 && o.draft_model.kv_type_k == DTYPE_Q8_0);
     assert_int_equal(RUN("-md", "d", "--spec-type", "none"), OK); // the model is not opened
     assert_int_equal(o.drafts, DRAFTS_NONE);
+    assert_int_equal(RUN("-md", "d", "-n", "0"), OK); // nor where there is no text
+    assert_int_equal(o.drafts, DRAFTS_NONE);
     assert_int_equal(RUN("--spec-type", "draft-simple"), ERR_USAGE);
     assert_says(&e, "--spec-type draft-simple needs a draft model: -md FILE or -hfd ORG/REPO");
     assert_int_equal(RUN("-md", "d", "--spec-type", "ngram-simple"), ERR_USAGE);
