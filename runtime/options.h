@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #define N_CTX_OF_MODEL INT32_MAX // of workload.n_ctx: as long as the model was trained for
+#define BUDGET_NONE    1         // of budget_bytes: nothing is left
 
 struct engine_options {
     const char *model_path;

@@ -21,7 +21,7 @@ void draft_leave(struct engine_options *target, const struct machine *machine,
         const uint64_t budget = machine->devices[d].budget_bytes,
                        taken = plan_needs(draft, d) + (host ? TABLE_BYTES : 0);
         const uint64_t room = *given && (host || *given < budget) ? *given : budget;
-        target->budget_bytes[d] = room > taken ? room - taken : 1; // 0: no limit
+        target->budget_bytes[d] = room > taken ? room - taken : BUDGET_NONE;
         if (*given) *given = target->budget_bytes[d];
     }
 }

@@ -249,6 +249,10 @@ enum status plan_request_solve(struct plan *plan, const struct shape *shape,
                                const struct machine *machine, const struct engine_options *options,
                                struct err *e) {
     if (!shares_machine(options)) return solve_alone(plan, shape, machine, options, e);
+    if (options->budget_bytes[DEVICE_HOST] == BUDGET_NONE) {
+        err_set(e, ERR_MEMORY, "the draft model leaves no RAM to %s", shape->name);
+        return plan_request_without_draft(e);
+    }
     struct machine *rest = mem_alloc(1, sizeof *rest);
     if (!rest) return err_memory(e, sizeof *rest, "the machine");
     *rest = *machine;

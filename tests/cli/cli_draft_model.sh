@@ -102,6 +102,9 @@ result no_room
 capture "$TANDEM" run -m "$MODEL" -c 256 -p "$prompt" -n 2 -q --device none --ram 90M -md "$MODEL"
 [ $code -eq 1 ] && grep -q 'the draft model: .* needs ' "$err" && grep -q 'Leave out the draft model (-md)' "$err"
 result no_room_for_the_draft_model
+capture "$TANDEM" run -m "$MODEL" -c 256 -p "$prompt" -n 2 -q --device none --ram 120M -md "$MODEL"
+[ $code -eq 1 ] && grep -q 'the draft model leaves no RAM to' "$err" && grep -q 'Leave out the draft model (-md)' "$err"
+result no_room_at_all
 # Both are planned for the prompt that is known.
 capture "$TANDEM" run -m "$MODEL" -c 512 -p hi -n 1 -q --device none --ram 200M --allow-paging -md "$draft"
 [ $code -eq 0 ]
