@@ -139,8 +139,8 @@ struct tandem_engine_options {
     const char *draft_model; // path of a smaller model with the same tokens. It guesses tokens, of
                              // which those that are right come faster; on CPUs the answers stay
                              // the same. The limits hold for both models together [none]
-    int32_t draft_gpu_layers; // gpu_layers of the draft model [all of it on the accelerator or on
-                              // the CPU, whichever makes both together faster]
+    int32_t draft_gpu_layers; // gpu_layers of the draft model [what fits on the accelerator, or
+                              // nothing, whichever makes both together faster]
     int32_t draft_max; // most tokens that are guessed at once, each of which takes memory for a row
                        // of logits. Without a draft model they are guessed from what stands before
                        // them: for answers that repeat long parts [16 with a draft model, else 0]

@@ -84,15 +84,16 @@ static double pass_us(struct draft_model *m, int32_t n, int32_t past) {
     return simulation.total_us;
 }
 
-// A program that was stopped for a while makes one pass long, which says nothing of the others.
-static void note_pass(struct draft_model *m, double ns) {
+// Notes a pass of one token. Behind a cut a recurrent state may be computed again, which a guess
+// that goes on does not wait for. A program that was stopped for a while makes one pass long, which
+// says nothing of the others.
+static void note_pass(struct draft_model *m, bool cut, double ns) {
     if (m->n_passes == 0 || ns < m->least_ns) m->least_ns = ns;
-    m->pass_ns += m->pass_ns > 0 ? (fmin(ns, 2 * m->pass_ns) - m->pass_ns) / 8 : ns;
     m->n_passes = min_i32(m->n_passes + 1, DRAFT_MODEL_PASSES);
+    if (!cut) m->pass_ns += m->pass_ns > 0 ? (fmin(ns, 2 * m->pass_ns) - m->pass_ns) / 8 : ns;
 }
 
-// Computes the first n items. Behind a cut a recurrent state may be computed again, so the time of
-// a token counts only elsewhere.
+// Computes the first n items, behind what is left of the session after a cut, or all of it.
 static enum status compute(struct draft_model *m, int32_t n, bool cut, struct draft_guess *guess,
                            struct err *e) {
     const int32_t most = engine_workload(m->engine)->n_ubatch;
@@ -100,7 +101,7 @@ static enum status compute(struct draft_model *m, int32_t n, bool cut, struct dr
         guess->planned_us += pass_us(m, min_i32(n - done, most), session_length(m->session) + done);
     const uint64_t start = clock_ns();
     if (engine_eval(m->engine, m->items, n, e)) return err_context(e, "the draft model");
-    if (n == 1 && !cut) note_pass(m, (double)(clock_ns() - start));
+    if (n == 1) note_pass(m, cut, (double)(clock_ns() - start));
     return OK;
 }
 

@@ -18,7 +18,7 @@ enum { DRAFT_MODEL_READ = 512 }; // tokens that are read at once
 // After so many passes a draft model is given up that never took less than that share of a pass of
 // the target, for it can hardly save time, and reading what the target writes costs some. Another
 // prompt changes nothing.
-enum { DRAFT_MODEL_PASSES = 8 };
+enum { DRAFT_MODEL_PASSES = 4 };
 #define DRAFT_MODEL_SLOW 0.8
 
 struct draft_model {

@@ -71,6 +71,11 @@ if [ "$n" -eq 40 ]; then
     python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["timings"]["draft_n_accepted"] > 9' \
         "$work/sim_slow.json"
     result most_are_guessed
+    # And where the draft model is much slower, it is given up.
+    capture "$TANDEM_SIM" run -m "$MODEL" -c 512 -p "$prompt" -n 300 --ignore-eos --temp 0 \
+        --device sim:vram=300M,op=100 -ngl 0 -ngld all -md "$draft"
+    [ $code -eq 0 ] && grep -q '^tandem: the draft model was given up: a token takes it 80 %' "$err"
+    result given_up
 fi
 program=$TANDEM
 emulator=$(dirname "$TANDEM")/emulator

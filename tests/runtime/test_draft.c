@@ -200,6 +200,7 @@ struct fixture {
     bool refuses; // progress
     enum script script;
     int n_drafts, n_read;
+    enum status guess_status; // of every guess
     const struct written *known;
     struct written plain, drafted;
     struct written *out;       // takes the text
@@ -210,8 +211,8 @@ struct fixture {
 static enum status scripted(void *context, const struct draft_text *text, int32_t most,
                             int32_t *out, struct draft_guess *guess, struct err *e) {
     struct fixture *f = context;
-    (void)e;
     *guess = (struct draft_guess){most, 0};
+    if (f->guess_status) return err_set(e, f->guess_status, "no guess");
     if (most == 0) return f->n_read++, OK;
     const int32_t n_right = f->n_drafts++ % (most + 1);
     for (int32_t i = 0; i < most; i++) {
@@ -500,6 +501,44 @@ static void a_cancelled_draft_ends_the_text(void **state) {
     engine_close(f->en);
 }
 
+// After a guess that fails the prompt or the text is as it was before, and goes on.
+static void a_guess_that_fails_changes_nothing(void **state) {
+    struct fixture *f = *state;
+    struct generate_options o = GREEDY;
+    const struct text_sink sink = {take, f};
+    struct generator g;
+    struct err e;
+    enum stop_reason reason;
+    open_engine(f, 0, "none", 0, STRATEGY_AUTO);
+    f->script = NONE_RIGHT;
+    f->plain = f->drafted = (struct written){0};
+    f->known = &f->plain;
+    f->out = &f->drafted;
+    f->g = &g;
+    o.draft = (struct draft_options){.size_m = 3, .always = true, .guess = scripted, .context = f};
+    assert_int_equal(generate_open(&g, f->en, &o, &e), OK);
+    f->guess_status = ERR_DEVICE;
+    assert_int_equal(generate_read(&g, f->prompt, N_PROMPT, NULL, &e), ERR_DEVICE);
+    assert_true(session_length(g.session) == 0 && g.timings.prompt_tokens == 0);
+    f->guess_status = OK;
+    assert_int_equal(generate_read(&g, f->prompt, N_PROMPT, NULL, &e), OK);
+    f->guess_status = ERR_DEVICE;
+    assert_int_equal(generate_write(&g, 9, &sink, &reason, &e), ERR_DEVICE);
+    assert_true(g.n_tokens == 1 && session_length(g.session) == N_PROMPT);
+    f->guess_status = ERR_CANCELLED;
+    assert_int_equal(generate_read(&g, f->prompt, 5, NULL, &e), ERR_CANCELLED);
+    assert_int_equal(generate_held(&g), N_PROMPT + 1);
+    f->guess_status = OK;
+    assert_int_equal(generate_read(&g, f->prompt, 5, NULL, &e), OK);
+    f->guess_status = ERR_CANCELLED;
+    assert_int_equal(generate_write(&g, 9, &sink, &reason, &e), OK);
+    assert_int_equal(reason, STOP_CANCEL);
+    assert_int_equal(generate_held(&g), N_PROMPT + 7);
+    f->guess_status = OK;
+    generate_close(&g);
+    engine_close(f->en);
+}
+
 // Drafts that rested read what was written meanwhile before the next one, and not between two.
 static void a_rest_is_read_before_the_next_draft(void **state) {
     struct fixture *f = *state;
@@ -562,6 +601,7 @@ int main(void) {
         cmocka_unit_test(the_predicted_time_is_that_of_the_passes),
         cmocka_unit_test(every_split_gives_the_same),
         cmocka_unit_test(a_cancelled_draft_ends_the_text),
+        cmocka_unit_test(a_guess_that_fails_changes_nothing),
         cmocka_unit_test(a_rest_is_read_before_the_next_draft),
         cmocka_unit_test(drafts_fit_into_the_plan),
     };

@@ -163,6 +163,10 @@ static void test_a_plan_without_rows_is_refused(void **state) {
     o.draft_max = 4;
     assert_int_equal(tandem_open(&engine, f->path, &o, &e), TANDEM_ERR_USAGE);
     assert_non_null(strstr(tandem_error_text(&e, text, sizeof text), "expected 5, got 1"));
+    o.draft_model = f->path; // both models are open then, and closed
+    assert_int_equal(tandem_open(&engine, f->path, &o, &e), TANDEM_ERR_USAGE);
+    assert_null(engine);
+    o.draft_model = NULL;
     o.draft_max = 0;
     api_ok(tandem_open(&engine, f->path, &o, &e), &e);
     tandem_close(engine);
