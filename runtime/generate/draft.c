@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FIRST_LENGTH = 4, LEAST_LENGTH = 2, LEAST_PAUSE = 16, MOST_PAUSE = 1024 };
+enum { FIRST_LENGTH = 4, LEAST_LENGTH = 2, LEAST_PAUSE = 16, MOST_PAUSE = 1024, MOST_DRAFTS = 16 };
 
 static const double MARGIN = 4; // passes of one token that drafts may lose before a pause
 
@@ -28,7 +28,7 @@ int32_t draft_find(const struct draft_text *text, int32_t size_n, int32_t most, 
 }
 
 int32_t draft_pace_length(const struct draft_pace *p, int32_t most) {
-    if (p->one_ns <= 0 || p->n_skipped > 0) return 0;
+    if (p->one_ns <= 0 || p->n_skipped > 0 || p->n_drafts >= MOST_DRAFTS) return 0;
     return min_i32(p->length ? p->length : FIRST_LENGTH, most);
 }
 
@@ -67,6 +67,7 @@ void draft_pace_note(struct draft_pace *p, int32_t n_drafted, int32_t n_accepted
                      double guess_ns) {
     ASSERT(n_accepted >= 0);
     ASSERT(n_accepted <= n_drafted);
+    p->n_drafts = n_drafted > 0 ? p->n_drafts + 1 : 0;
     if (n_drafted == 0) {
         note_one(p, ns);
         if (guess_ns > 0) { // for nothing: what a draft adds is measured anew at some time

@@ -57,11 +57,13 @@ enum { DRAFT_REST = 8 };
 // of one that was not, at least 2. The balance adds up the time that drafts saved: that of a pass
 // of one token for each token they gave, less their own and that of guessing. When they have lost
 // the time of 4 tokens, none is made for 16 passes, then for 32 and so on up to 1024, until they
-// have saved as much. So a text that drafts do not help loses few tokens' time.
+// have saved as much. So a text that drafts do not help loses few tokens' time. After 16 passes
+// with drafts one has none, for its time is what drafts are judged by.
 struct draft_pace {
     int32_t length;    // tokens of the next draft, at most; 0: the first
     int32_t n_skipped; // passes that go on without drafts
     int32_t pause;     // n_skipped of the next pause; 0: the shortest
+    int32_t n_drafts;  // passes with a draft since the last one without
     bool cut;          // the last pass had tokens that were not drawn
     double one_ns;     // of a pass of one token, smoothed; 0: none was measured
     double more_ns;    // that each token of a draft added, smoothed

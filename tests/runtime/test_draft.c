@@ -137,6 +137,22 @@ static void the_time_of_guesses_counts(void **state) {
     assert_true(p.more_ns == 25);
 }
 
+// The time of a pass without a draft may change while all have one.
+static void the_time_of_one_token_is_measured_again(void **state) {
+    (void)state;
+    struct draft_pace p = {0};
+    draft_pace_note(&p, 0, 0, 100, 0);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 16; i++) {
+            assert_int_not_equal(draft_pace_length(&p, 48), 0);
+            draft_pace_note(&p, 2, 2, 150, 0);
+        }
+        assert_int_equal(draft_pace_length(&p, 48), 0);
+        draft_pace_note(&p, 0, 0, 60, 0);
+    }
+    assert_true(p.one_ns < 90);
+}
+
 // A program that was stopped for a while makes one pass long, and must not end drafts for good.
 static void one_long_pass_says_little(void **state) {
     (void)state;
@@ -593,6 +609,7 @@ int main(void) {
         cmocka_unit_test(drafts_that_lose_time_pause),
         cmocka_unit_test(what_a_cut_costs_later_counts),
         cmocka_unit_test(the_time_of_guesses_counts),
+        cmocka_unit_test(the_time_of_one_token_is_measured_again),
         cmocka_unit_test(one_long_pass_says_little),
         cmocka_unit_test(the_likeliest_tokens_are_the_same),
         cmocka_unit_test(drawn_tokens_are_the_same),
