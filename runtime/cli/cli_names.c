@@ -92,16 +92,8 @@ static enum status read_named_shape(struct shape *out, const char *name, struct 
     return i < 0 ? shape_load(out, name, e) : shape_builtin(out, i, e);
 }
 
-static enum status read_file_shape(struct shape *out, const char *path, struct err *e) {
-    struct gguf gguf;
-    if (gguf_open(&gguf, path, e)) return e->status;
-    enum status status = gguf_shape(out, &gguf, e) ? err_context(e, "%s", path) : OK;
-    gguf_close(&gguf);
-    return status;
-}
-
 enum status cli_read_shape(struct shape *out, const struct cli_options *o, struct err *e) {
-    return o->shape ? read_named_shape(out, o->shape, e) : read_file_shape(out, o->model, e);
+    return o->shape ? read_named_shape(out, o->shape, e) : gguf_shape_of_file(out, o->model, e);
 }
 
 enum status cli_read_draft_shape(struct shape *out, const struct cli_options *o, struct err *e) {
@@ -109,7 +101,7 @@ enum status cli_read_draft_shape(struct shape *out, const struct cli_options *o,
     if (access(o->draft_model.path, F_OK) != 0 &&
         read_named_shape(out, o->draft_model.path, &ignored) == OK)
         return OK;
-    if (read_file_shape(out, o->draft_model.path, e)) return e->status;
+    if (gguf_shape_of_file(out, o->draft_model.path, e)) return e->status;
     return o->shape ? OK : vocab_match_files(o->model, o->draft_model.path, e);
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/mem.h"
 #include "base/number.h"
-#include "runtime/gguf/gguf.h"
 #include "runtime/host/devices.h"
 #include "runtime/host/plan_request.h"
 #include "runtime/model/gguf_shape.h"
@@ -126,22 +125,14 @@ struct pair { // of models, too big for the stack
     int32_t n_devices;
 };
 
-static enum status read_shape(struct shape *shape, const char *path, struct err *e) {
-    struct gguf gguf;
-    if (gguf_open(&gguf, path, e)) return e->status; // the error names the wrong part
-    const enum status status = gguf_shape(shape, &gguf, e) ? err_context(e, "%s", path) : OK;
-    gguf_close(&gguf);
-    return status;
-}
-
 enum status draft_place_here(struct engine_options *draft, const struct engine_options *target,
                              struct machine *machine, struct err *e) {
     struct pair *p = mem_alloc(1, sizeof *p);
     if (!p) return err_memory(e, sizeof *p, "the shapes of two models");
     const struct draft_shapes shapes = {&p->target, &p->draft};
     enum status status = OK;
-    if (read_shape(&p->target, target->model_path, e) ||
-        read_shape(&p->draft, draft->model_path, e) ||
+    if (gguf_shape_of_file(&p->target, target->model_path, e) ||
+        gguf_shape_of_file(&p->draft, draft->model_path, e) ||
         devices_open(p->devices, &p->n_devices, target, e) ||
         devices_machine(machine, p->devices, p->n_devices, target, e) ||
         draft_place(draft, target, &shapes, machine, e))

@@ -2,7 +2,6 @@
 #include "runtime/library/tandem_plan.h"
 
 #include "base/mem.h"
-#include "runtime/gguf/gguf.h"
 #include "runtime/host/devices.h"
 #include "runtime/host/draft_place.h"
 #include "runtime/library/tandem_error.h"
@@ -143,12 +142,8 @@ static enum status open_devices(struct planning *p, const char *model_path,
 }
 
 static enum status read_shape(struct shape *out, const char *model_path, struct err *e) {
-    struct gguf gguf;
     if (!model_path) return err_set(e, ERR_USAGE, "the path of the model is NULL");
-    if (gguf_open(&gguf, model_path, e)) return e->status;
-    const enum status status = gguf_shape(out, &gguf, e);
-    gguf_close(&gguf);
-    return status == OK ? OK : err_context(e, "%s", model_path);
+    return gguf_shape_of_file(out, model_path, e);
 }
 
 struct draft_planning { // too big for the stack
@@ -165,7 +160,7 @@ static enum status plan_draft(struct planning *p, struct err *e) {
     if (!d) return err_memory(e, sizeof *d, "the plan of the draft model");
     const struct draft_shapes shapes = {&p->shape, &d->shape};
     enum status status = OK;
-    if (read_shape(&d->shape, r->draft.model_path, e) ||
+    if (gguf_shape_of_file(&d->shape, r->draft.model_path, e) ||
         vocab_match_files(r->engine.model_path, r->draft.model_path, e) ||
         devices_machine(&d->machine, p->devices, p->n_devices, &r->engine, e) ||
         draft_plan(&d->plan, &r->draft, &r->engine, &shapes, &d->machine, e))

@@ -653,3 +653,11 @@ enum status gguf_shape(struct shape *out, const struct gguf *g, struct err *e) {
     memcpy(out->why_not, why_not, sizeof why_not);
     return OK;
 }
+
+enum status gguf_shape_of_file(struct shape *out, const char *path, struct err *e) {
+    struct gguf gguf;
+    if (gguf_open(&gguf, path, e)) return e->status; // the error names the wrong part
+    const enum status status = gguf_shape(out, &gguf, e) ? err_context(e, "%s", path) : OK;
+    gguf_close(&gguf);
+    return status;
+}

@@ -18,6 +18,8 @@
 // are not counted. If the file does not say which layers have a window and the architecture is
 // unknown, all layers are planned without one.
 enum status gguf_shape(struct shape *out, const struct gguf *g, struct err *e);
+// The same of the file at path, of which only the header is read. Errors as gguf_open's too.
+enum status gguf_shape_of_file(struct shape *out, const char *path, struct err *e);
 
 // Makes the shape of any model from keys and names; can_run is false. For tests.
 enum status gguf_shape_by_names(struct shape *out, const struct gguf *g, struct err *e);
